@@ -1,0 +1,40 @@
+"""INT8 calibration and accuracy validation for TensorRT.
+
+The stages, in the order data flows: ``calib.data`` → ``calib.calibrators`` → ``calib.graph`` →
+``calib.engine`` → ``calib.runners`` → ``calib.validation`` → ``calib.report``. The functions below run
+whole stages; everything they import is imported when they are first called.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from calib.graph.calibration import calibrate
+    from calib.graph.quantization import quantize
+    from calib.report import write_report
+    from calib.validation import validate
+
+__all__ = ["__version__", "calibrate", "quantize", "validate", "write_report"]
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "calibrate": "calib.graph.calibration",
+    "quantize": "calib.graph.quantization",
+    "validate": "calib.validation",
+    "write_report": "calib.report",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'calib' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

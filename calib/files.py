@@ -1,0 +1,105 @@
+"""Files written whole or not at all, and their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from calib.errors import OutputError
+
+__all__ = ["check_writable", "sha256_file", "write_bytes", "write_text"]
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
+    """Writes a file so that a reader sees the old content or the new one, never a part.
+
+    The content goes to a uniquely named temporary file beside the target, is flushed to the disk and
+    renamed over the target. On any error the target is as it was and the temporary file is gone.
+
+    Args:
+        path: Target file. Its folder is created if needed.
+        content: The whole content.
+
+    Returns:
+        The target's path.
+
+    Raises:
+        OutputError: The file cannot be written (no space, no permission, a folder in the way).
+    """
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(target, content)
+    except OSError as error:
+        raise OutputError(_explain(target, error)) from error
+    return target
+
+
+def _replace(target: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.chmod(_mode(target))
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _mode(target: Path) -> int:
+    """The mode an ordinary ``open`` would give: mkstemp's 0600 would hide results from colleagues."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _explain(target: Path, error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return f"Cannot write {target}: {reason}. Nothing was changed there. Free space or choose another path."
+
+
+def write_text(path: str | os.PathLike[str], content: str) -> Path:
+    """Writes text as UTF-8 with ``write_bytes``."""
+    return write_bytes(path, content.encode("utf-8"))
+
+
+def check_writable(path: str | os.PathLike[str]) -> Path:
+    """Refuses an output path that cannot be written, before hours are spent on its content.
+
+    Args:
+        path: The file that is going to be written.
+
+    Returns:
+        The same path.
+
+    Raises:
+        OutputError: The path is a folder, or its folder cannot be created or written to.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise OutputError(f"Cannot write {target}: it is a folder. Give a file's path.")
+    folder = target.parent
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise OutputError(f"Cannot write {target}: {folder} is a file, not a folder. Choose another path.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"Cannot write {target}: no permission in {folder}. Choose another path.")
+    return target
+
+
+def sha256_file(path: str | os.PathLike[str]) -> str:
+    """The SHA-256 of a file, as 64 hexadecimal digits, read in pieces."""
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
