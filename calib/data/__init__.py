@@ -1,0 +1,23 @@
+"""Datasets: what is calibrated on, validated on and timed with."""
+
+from calib.data.dataset import Array, Batch, Dataset, Sample
+from calib.data.fingerprint import fingerprint
+from calib.data.memory import from_arrays
+from calib.data.preprocess import Preprocess
+from calib.data.recipe import Recipe, load_recipe, shipped_recipes
+from calib.data.selection import open_calibration, open_validation
+
+__all__ = [
+    "Array",
+    "Batch",
+    "Dataset",
+    "Preprocess",
+    "Recipe",
+    "Sample",
+    "fingerprint",
+    "from_arrays",
+    "load_recipe",
+    "open_calibration",
+    "open_validation",
+    "shipped_recipes",
+]

@@ -1,0 +1,242 @@
+"""Recipes: which data are calibrated and validated on, and how they are prepared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    StrictInt,
+    ValidationError,
+)
+
+from calib.data.document import Document, read_document
+from calib.data.preprocess import Preprocess
+from calib.data.recipe_errors import explain, suggestion
+from calib.data.sources.arrays import ArraysSource
+from calib.data.sources.base import Opening
+from calib.data.sources.digits import DigitsSource
+from calib.data.sources.images import ImagesSource
+from calib.errors import DatasetError
+
+__all__ = ["CalibrationUse", "Recipe", "Source", "Use", "ValidationUse", "load_recipe", "shipped_recipes"]
+
+Source = Annotated[DigitsSource | ArraysSource | ImagesSource, Field(discriminator="kind")]
+Use = Literal["calibration", "validation"]
+
+_ENDINGS = (".yaml", ".yml")
+
+
+def _some(count: int) -> int:
+    if count < 1:
+        raise ValueError(f"No samples: expected at least 1, got {count}")
+    return count
+
+
+SampleCount = Annotated[StrictInt, AfterValidator(_some)]
+Seed = Annotated[StrictInt, Field(ge=0, lt=2**32)]
+
+
+class CalibrationUse(BaseModel):
+    """The samples to calibrate on.
+
+    Attributes:
+        samples: How many are chosen, stratified by label where there are labels.
+        seed: Of the choice and its order, from 0 to 2³² - 1.
+        source: Where they come from, if not from the recipe's common source.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    samples: SampleCount = 512
+    seed: Seed = 0
+    source: Source | None = None
+
+
+class ValidationUse(BaseModel):
+    """The samples to validate on.
+
+    Attributes:
+        samples: How many are chosen, stratified by label; all that calibration leaves if omitted.
+        seed: Of the choice and its order, from 0 to 2³² - 1.
+        source: Where they come from, if not from the recipe's common source.
+        allow_overlap: Whether samples that were calibrated on may be validated on.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    samples: SampleCount | None = None
+    seed: Seed = 0
+    source: Source | None = None
+    allow_overlap: StrictBool = False
+
+
+class Recipe(BaseModel):
+    """A recipe, as its YAML file has it; in the file ``schema_version`` is called ``schema``.
+
+    Attributes:
+        schema_version: Version of the format: 1.
+        name: Names the dataset in reports.
+        description: What the data are.
+        task: ``classification`` if labels are class numbers, else None.
+        root: Data root, relative to the recipe's folder, or absolute.
+        source: Where samples come from; calibration and validation may each have their own.
+        preprocessing: Steps for every sample of both uses (``preprocess`` in the file).
+        calibration: The samples to calibrate on.
+        validation: The samples to validate on.
+        strict: Whether a damaged file is an error; else it is left out and noted.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    schema_version: Literal[1] = Field(alias="schema")
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    description: str = ""
+    task: Literal["classification"] | None = None
+    root: Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")] = "."
+    source: Source | None = None
+    preprocessing: Preprocess = Field(alias="preprocess", default_factory=Preprocess)
+    calibration: CalibrationUse = Field(default_factory=CalibrationUse)
+    validation: ValidationUse = Field(default_factory=ValidationUse)
+    strict: StrictBool = False
+
+    _document: Document | None = PrivateAttr(default=None)
+    _data_root: Path | None = PrivateAttr(default=None)
+
+    @property
+    def path(self) -> Path:
+        """The file it was read from; ``.`` for a recipe made in Python."""
+        return Path() if self._document is None else self._document.path
+
+    @property
+    def data_root(self) -> Path:
+        """The folder that paths of sources are relative to."""
+        return Path(self.root).absolute() if self._data_root is None else self._data_root
+
+    @property
+    def preprocess(self) -> dict[str, Any]:
+        """Every step of the preprocessing with its value, for provenance and reports."""
+        images = any(self.source_of(use).images for use in ("calibration", "validation"))
+        return self.preprocessing.record(images=images)
+
+    def source_of(self, use: Use) -> DigitsSource | ArraysSource | ImagesSource:
+        """The source that one use takes its samples from.
+
+        Raises:
+            DatasetError: Neither the use nor the recipe has a source.
+        """
+        own = getattr(self, use).source
+        source: DigitsSource | ArraysSource | ImagesSource | None = own or self.source
+        if source is None:
+            raise DatasetError(
+                f"{self.where(use)}: no source for {use}. Give one at the top of the recipe, or in {use}."
+            )
+        return source
+
+    def where(self, *key: str) -> str:
+        """Names a key for messages, with the recipe's file and the line."""
+        if self._document is None:
+            return f"Recipe {self.name!r}, key {'.'.join(key)}"
+        return self._document.where(key)
+
+    def opening(self, use: Use) -> Opening:
+        """What the source of one use needs to know."""
+        key = ("source",) if getattr(self, use).source is None else (use, "source")
+        return Opening(
+            name=self.name,
+            root=self.data_root,
+            preprocess=self.preprocessing,
+            where=lambda *rest: self.where(*key, *rest),
+            strict=self.strict,
+            task=self.task,
+        )
+
+    def check(self) -> None:
+        """Refuses what each key alone does not show to be wrong.
+
+        Raises:
+            DatasetError: A use has no source, or the preprocessing does not suit a source.
+        """
+        for use in ("calibration", "validation"):
+            source = self.source_of(use)
+            unfit = self.preprocessing.images_only()
+            if unfit and not source.images:
+                raise DatasetError(
+                    f"{self.where('preprocess', unfit[0])}: {unfit[0]} is for images only, but {use} "
+                    f"takes {source.kind}. Use a source of kind images, or leave it out."
+                )
+            if self.preprocessing.inputs is not None and source.kind != "arrays":
+                raise DatasetError(
+                    f"{self.where('preprocess', 'inputs')}: only for arrays, but {use} takes "
+                    f"{source.kind}, which has one input. Leave it out."
+                )
+
+
+def load_recipe(path_or_name: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> Recipe:
+    """Reads a recipe.
+
+    Args:
+        path_or_name: A YAML file, or the bare name of a shipped recipe, such as ``digits``.
+        root: Data root, instead of the recipe's. The recipe's own is relative to the folder of its
+            file; that of a shipped recipe found by name is relative to the current folder.
+
+    Returns:
+        The recipe, checked.
+
+    Raises:
+        DatasetError: No such recipe, or something in it is wrong: file, line and key are named.
+    """
+    path, base = _find(path_or_name)
+    document, content = read_document(path)
+    try:
+        recipe = Recipe.model_validate(content)
+    except ValidationError as error:
+        raise explain(error, document, _MODELS) from error
+    recipe._document = document
+    recipe._data_root = (base / recipe.root if root is None else Path(root)).absolute()
+    recipe.check()
+    return recipe
+
+
+_MODELS: Mapping[str, type[BaseModel]] = {
+    "": Recipe,
+    "preprocess": Preprocess,
+    "calibration": CalibrationUse,
+    "validation": ValidationUse,
+    "arrays": ArraysSource,
+    "digits": DigitsSource,
+    "images": ImagesSource,
+}
+
+
+def _find(path_or_name: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """The recipe's file, and the folder that its root is relative to."""
+    text = os.fspath(path_or_name)
+    path, shipped = Path(text), shipped_recipes()
+    if isinstance(path_or_name, str) and text in shipped:
+        return shipped[text], Path()
+    if path.exists():
+        return path, path.parent
+    names = ", ".join(shipped)
+    raise DatasetError(
+        f"No such recipe: {text!r} is neither a file nor a shipped recipe."
+        f"{suggestion(path.stem, shipped)} Shipped recipes: {names}. "
+        "For your own data give the path of a YAML file."
+    )
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes that come with calib, by name."""
+    package = Path(__file__).resolve().parents[1]
+    folders = (package / "recipes", package.parent / "datasets")
+    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
+    files = sorted(file for file in folder.glob("*") if file.suffix in _ENDINGS)
+    return {file.stem: file for file in files}

@@ -1,0 +1,81 @@
+"""Says what is wrong in a recipe: file, line, key, and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from calib.data.document import Document
+from calib.errors import DatasetError
+
+__all__ = ["explain", "suggestion"]
+
+_SHOWN = 5
+
+
+def explain(
+    error: ValidationError, document: Document, models: Mapping[str, type[BaseModel]]
+) -> DatasetError:
+    """Turns what pydantic found into one message, a line for each wrong key.
+
+    Args:
+        error: What pydantic raised.
+        document: The recipe's file.
+        models: The model that each key or source kind holds, by name; ``""`` is the recipe itself.
+    """
+    items = error.errors(include_url=False)
+    lines = [_explain(item, document, models) for item in items[:_SHOWN]]
+    if len(items) > _SHOWN:
+        lines.append(f"and {len(items) - _SHOWN} more.")
+    return DatasetError("\n".join(lines))
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`` Did you mean 'x'?`` with a blank before it, or nothing.
+
+    >>> suggestion("sampels", ["samples", "seed"])
+    " Did you mean 'samples'?"
+    """
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _explain(item: Any, document: Document, models: Mapping[str, type[BaseModel]]) -> str:
+    loc, kind, context = item["loc"], item["type"], item.get("ctx", {})
+    where = document.where(loc)
+    if kind == "extra_forbidden":
+        keys = _keys(loc[:-1], models)
+        close = suggestion(str(loc[-1]), keys)
+        return f"{where}: unknown key {loc[-1]!r}.{close} Allowed keys: {', '.join(keys)}."
+    if kind == "missing":
+        return f"{where}: key {loc[-1]!r} is missing."
+    if kind == "union_tag_not_found":
+        return f"{where}: key 'kind' is missing. Allowed kinds: {_kinds(models)}."
+    if kind == "union_tag_invalid":
+        close = suggestion(str(context["tag"]), models)
+        return (
+            f"{document.where((*loc, 'kind'))}: unknown kind {context['tag']!r}.{close} "
+            f"Allowed kinds: {_kinds(models)}."
+        )
+    if kind == "value_error":
+        return f"{where}: {context['error']}."
+    if kind == "literal_error":
+        return f"{where}: expected {context['expected']}, got {reprlib.repr(item['input'])}."
+    found = reprlib.repr(item["input"])
+    return f"{where}: {item['msg'].replace('Input', 'value').replace('Field', 'key')}, got {found}."
+
+
+def _kinds(models: Mapping[str, type[BaseModel]]) -> str:
+    return ", ".join(name for name, model in models.items() if "kind" in model.model_fields)
+
+
+def _keys(loc: Sequence[str | int], models: Mapping[str, type[BaseModel]]) -> list[str]:
+    """The keys that the model at a place has, as the file spells them."""
+    model = models[""]
+    for part in loc:
+        model = models.get(str(part), model)
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -1,0 +1,201 @@
+"""Which samples are calibrated on, and which are validated on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from calib.data.dataset import Dataset
+from calib.data.recipe import Recipe, Use
+from calib.errors import DatasetError, UsageError
+
+__all__ = ["choose", "open_calibration", "open_validation"]
+
+FEW_SAMPLES = 32
+
+
+def choose(
+    count: int, samples: int, seed: int, labels: Sequence[Any] | None = None, *, cover: bool = False
+) -> list[int]:
+    """Chooses samples at random, each class in proportion.
+
+    With labels the choice is stratified (sklearn.utils.resample without replacement): each class gets
+    its share rounded up or down, also where a class has one sample or classes outnumber the choice.
+    Covering comes before that share. The result is in random order, and the same everywhere for the
+    same arguments.
+
+    Args:
+        count: Samples to choose from.
+        samples: Samples to choose, from 1 to ``count``.
+        seed: From 0 to 2³² - 1.
+        labels: One a sample; None for a plain random choice.
+        cover: Take one sample of each class first, or of as many classes as ``samples`` allows.
+
+    Returns:
+        Indices below ``count``, none twice.
+
+    >>> sorted(choose(6, 2, seed=0, labels="aaabbb"))[1] >= 3
+    True
+    """
+    from sklearn.utils import resample, shuffle
+
+    random = np.random.RandomState(seed)
+    codes = _codes(count, labels)
+    first: list[int] = []
+    if cover:
+        order = random.permutation(count)
+        one_each = order[np.unique(codes[order], return_index=True)[1]]
+        first = [int(index) for index in random.permutation(one_each)[:samples]]
+    rest = np.setdiff1d(np.arange(count), first)
+    more = samples - len(first)
+    if more:
+        drawn = resample(rest, replace=False, n_samples=more, random_state=random, stratify=codes[rest])
+        first += [int(index) for index in drawn]
+    return [int(index) for index in shuffle(first, random_state=random)]
+
+
+def _codes(count: int, labels: Sequence[Any] | None) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Class of each sample as a number; one class where there are no labels to tell them apart."""
+    if labels is None or not all(isinstance(label, Hashable) for label in labels):
+        return np.zeros(count, np.int64)
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int64)
+
+
+def open_calibration(recipe: Recipe, *, samples: int | None = None, seed: int | None = None) -> Dataset:
+    """Opens the calibration dataset: the chosen samples alone, in the order of the choice.
+
+    The choice covers every class if there are enough samples, and is otherwise in proportion. The order is
+    part of it, since the entropy calibrator depends on the order.
+
+    Args:
+        recipe: What to open.
+        samples: How many, instead of the recipe's number.
+        seed: Instead of the recipe's seed.
+
+    Returns:
+        The dataset; ``notes`` warn of few samples and of one class alone.
+
+    Raises:
+        UsageError: ``samples`` or ``seed`` cannot be meant.
+        DatasetError: The data cannot be read, or are fewer than the samples wanted.
+    """
+    if seed is not None and not 0 <= seed < 2**32:
+        raise UsageError(f"Seed must be from 0 to 4294967295, got {seed}.")
+    if samples is not None and samples < 1:
+        raise UsageError(f"No samples: expected at least 1 calibration sample, got {samples}.")
+    return _calibration(recipe, _open(recipe, "calibration"), samples, seed)
+
+
+def _open(recipe: Recipe, use: Use) -> Dataset:
+    recipe.check()
+    return recipe.source_of(use).open(recipe.opening(use))
+
+
+def _calibration(recipe: Recipe, dataset: Dataset, samples: int | None, seed: int | None) -> Dataset:
+    wanted = recipe.calibration.samples if samples is None else samples
+    if wanted > len(dataset):
+        message = f"{wanted} calibration samples are wanted, but dataset {dataset.name!r} has {len(dataset)}."
+        if samples is not None:
+            raise UsageError(f"{message} Ask for fewer samples (--samples), or add data.")
+        where = recipe.where("calibration", "samples")
+        raise DatasetError(f"{where}: {message} Lower it, give --samples, or add data.")
+    used_seed = recipe.calibration.seed if seed is None else seed
+    chosen = dataset.subset(choose(len(dataset), wanted, used_seed, dataset.labels, cover=True))
+    return chosen.with_notes(*_warnings(chosen, dataset))
+
+
+def _warnings(chosen: Dataset, dataset: Dataset) -> list[str]:
+    notes = []
+    if len(chosen) < FEW_SAMPLES:
+        notes.append(
+            f"Only {len(chosen)} calibration samples: ranges found on fewer than {FEW_SAMPLES} are "
+            "often too narrow."
+        )
+    if dataset.labels is not None and chosen.labels is not None:
+        before, after = _classes(dataset.labels), _classes(chosen.labels)
+        if after == 1:
+            notes.append(f"All calibration samples are of one class, {chosen.labels[0]!r}.")
+        elif after < before:
+            notes.append(f"Calibration samples cover {after} of {before} classes.")
+    return notes
+
+
+def _classes(labels: Sequence[Any]) -> int:
+    """How many classes there are, 0 where labels are not such that classes can be told apart."""
+    return len(set(labels)) if all(isinstance(label, Hashable) for label in labels) else 0
+
+
+def open_validation(
+    recipe: Recipe,
+    *,
+    samples: int | None = None,
+    exclude: Collection[str] = (),
+    allow_overlap: bool = False,
+) -> Dataset:
+    """Opens the validation dataset: no sample of it was calibrated on.
+
+    Left out are the samples that the recipe's own calibration section chooses and those in ``exclude``,
+    by id. Of the rest all are taken, in the source's order, or a stratified choice in proportion.
+
+    Args:
+        recipe: What to open.
+        samples: How many, instead of the recipe's number.
+        exclude: Ids that were calibrated on, such as those in a calibration cache's sidecar.
+        allow_overlap: Leave nothing out; so does ``allow_overlap: true`` in the recipe.
+
+    Returns:
+        The dataset; ``notes`` count what was left out.
+
+    Raises:
+        UsageError: ``samples`` cannot be meant.
+        DatasetError: The data cannot be read, nothing is left, or less than the samples wanted.
+    """
+    if samples is not None and samples < 1:
+        raise UsageError(f"No samples: expected at least 1 validation sample, got {samples}.")
+    dataset = _open(recipe, "validation")
+    if allow_overlap or recipe.validation.allow_overlap:
+        rest = dataset.with_notes("Overlap is allowed: samples may have been calibrated on.")
+    else:
+        rest = _without(dataset, {*exclude, *_own_calibration_ids(recipe, dataset)})
+    return _validation(recipe, rest, samples)
+
+
+def _own_calibration_ids(recipe: Recipe, validation: Dataset) -> tuple[str, ...]:
+    """Ids of the recipe's own choice; a common source was opened already."""
+    common = recipe.source_of("calibration") == recipe.source_of("validation")
+    source = validation if common else _open(recipe, "calibration")
+    return _calibration(recipe, source, None, None).ids
+
+
+def _without(dataset: Dataset, ids: Collection[str]) -> Dataset:
+    rest = [index for index, sample_id in enumerate(dataset.ids) if sample_id not in ids]
+    if not rest:
+        raise DatasetError(
+            f"No samples: all {len(dataset)} of dataset {dataset.name!r} are used for calibration, none "
+            "is left to validate on. Calibrate on fewer, give validation a source of its own, or set "
+            "validation.allow_overlap: true."
+        )
+    left_out = len(dataset) - len(rest)
+    if not left_out:
+        return dataset
+    return dataset.subset(rest).with_notes(
+        f"Left out {left_out} of {len(dataset)} samples: they are used for calibration."
+    )
+
+
+def _validation(recipe: Recipe, rest: Dataset, samples: int | None) -> Dataset:
+    wanted = recipe.validation.samples if samples is None else samples
+    if wanted is None:
+        return rest
+    if wanted > len(rest):
+        message = (
+            f"{wanted} validation samples are wanted, but dataset {rest.name!r} has {len(rest)} that "
+            "are not calibrated on."
+        )
+        if samples is not None:
+            raise UsageError(f"{message} Ask for fewer samples (--samples), or add data.")
+        raise DatasetError(f"{recipe.where('validation', 'samples')}: {message} Lower it, or add data.")
+    return rest.subset(choose(len(rest), wanted, recipe.validation.seed, rest.labels))

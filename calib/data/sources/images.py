@@ -1,0 +1,265 @@
+"""Images in class folders, or in a folder without labels."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from calib.data.dataset import Dataset, Sample
+from calib.data.fingerprint import file_identity
+from calib.data.pixels import damage, read_pixels
+from calib.data.sources.base import Opening, RelativePath, SourceModel, listed, natural, printable
+from calib.data.sources.labels import number_classes
+from calib.errors import DatasetError
+
+__all__ = ["ENDINGS", "ImagesSource"]
+
+ENDINGS = (
+    *(".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg"),
+    *(".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"),
+)
+
+
+class ImagesSource(SourceModel):
+    """Image files, labelled by the folder they lie in.
+
+    Files are found by ending, in small or capital letters, in sub-folders too. Hidden entries (a name
+    that begins with a dot, or ``__MACOSX``) are passed over. Before anything is computed all files are
+    looked at; a damaged one is left out and noted, or is an error if the recipe is strict.
+
+    Attributes:
+        kind: ``images``.
+        path: The folder.
+        classes: ``folders``: each sub-folder is a class. Folders named with whole numbers are those
+            class numbers, others are sorted as text and numbered from 0. ``none``: no labels.
+            ``auto``: folders if images lie in sub-folders only, none if they lie directly in the folder
+            only.
+        class_names: The classes in the order of their numbers, where the rule above is not the model's.
+        input: Name of the model's input.
+    """
+
+    images: ClassVar[bool] = True
+
+    kind: Literal["images"]
+    path: RelativePath
+    classes: Literal["auto", "folders", "none"] = "auto"
+    class_names: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    input: Annotated[str, Field(min_length=1)] = "input"
+
+    def open(self, opening: Opening) -> Dataset:
+        """Lists the images and looks at each."""
+        folder = opening.inside(self.path, "path")
+        if not folder.is_dir():
+            raise DatasetError(f"{opening.where('path')}: {folder} is a file, expected a folder.")
+        listing = _list(folder)
+        classes = self._classes(listing, folder, opening)
+        files = [f for f in listing.images if classes is None or len(PurePosixPath(f).parts) > 1]
+        stray = len(listing.images) - len(files)
+        whole, broken = _look_at(folder, files)
+        _check_damage(folder, files, broken, opening)
+        if not whole:
+            raise DatasetError(_nothing(folder, listing, broken))
+        notes = [*_class_notes(classes, self, whole), *listing.notes(), *_damage_notes(files, broken)]
+        if stray:
+            notes.append(f"Passed over {stray} images that lie in no class folder.")
+        return self._dataset(folder, whole, classes, notes, opening)
+
+    def _classes(self, listing: _Listing, folder: Path, opening: Opening) -> dict[str, int] | None:
+        nested = [file for file in listing.images if "/" in file]
+        if self.classes == "auto" and nested and len(nested) < len(listing.images):
+            raise DatasetError(
+                f"{opening.where('path')}: {folder} holds {len(listing.images) - len(nested)} images "
+                f"directly and {len(nested)} in sub-folders. Set classes: folders or classes: none."
+            )
+        if self.classes == "none" or (self.classes == "auto" and not nested):
+            return None
+        found = sorted({*listing.folders, *(file.split("/")[0] for file in nested)})
+        for name in filter(_unusable_name, found):
+            raise DatasetError(f"Class folder {printable(name)} of {folder}: name is not UTF-8.")
+        if self.class_names is None:
+            return number_classes(found, str(folder))
+        numbers = {name: number for number, name in enumerate(self.class_names)}
+        unknown = [name for name in found if name not in numbers]
+        if unknown or len(numbers) < len(self.class_names):
+            raise DatasetError(
+                f"{opening.where('class_names')}: must name each class folder of {folder} once. "
+                f"Not named: {listed(unknown) or 'none'}."
+            )
+        return numbers
+
+    def _dataset(
+        self,
+        folder: Path,
+        files: Sequence[str],
+        classes: dict[str, int] | None,
+        notes: Sequence[str],
+        opening: Opening,
+    ) -> Dataset:
+        preprocess = opening.preprocess
+        ids = tuple(str(PurePosixPath(self.path) / file) for file in files)
+        labels = None
+        if classes is not None:
+            labels = tuple(classes[file.split("/")[0]] for file in files)
+
+        def load(index: int) -> Sample:
+            path = folder / files[index]
+            values = preprocess.apply(read_pixels(path, preprocess), str(path), "chw")
+            label = None if labels is None else labels[index]
+            return Sample(ids[index], {self.input: values}, label, str(path))
+
+        return Dataset(
+            name=opening.name,
+            ids=ids,
+            load=load,
+            labels=labels,
+            class_names=_names(classes),
+            notes=tuple(notes),
+            description=self._description(classes, opening),
+            content=lambda index: file_identity(folder / files[index]),
+        )
+
+    def _description(self, classes: dict[str, int] | None, opening: Opening) -> dict[str, Any]:
+        source = self.model_dump(mode="json", exclude_none=True)
+        return {
+            "source": {**source, "class_numbers": classes},
+            "preprocess": opening.preprocess.record(),
+        }
+
+
+@dataclass
+class _Listing:
+    """Entries of a folder, as paths from it with ``/``."""
+
+    images: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+    def add(self, above: PurePosixPath, folders: Sequence[str], files: Sequence[str]) -> None:
+        self.hidden += [str(above / name) for name in (*folders, *files) if _hidden(name)]
+        if above == PurePosixPath():
+            self.folders = sorted(name for name in folders if not _hidden(name))
+        for name in files:
+            if not _hidden(name):
+                is_image = PurePosixPath(name).suffix.lower() in ENDINGS
+                (self.images if is_image else self.others).append(str(above / name))
+
+    def notes(self) -> list[str]:
+        notes = [f"Images by ending: {_by_ending(self.images)}."]
+        if self.hidden:
+            notes.append(f"Passed over {len(self.hidden)} hidden entries: {listed(self.hidden)}.")
+        if self.others:
+            notes.append(
+                f"Passed over {len(self.others)} files that are no images by their ending "
+                f"({_by_ending(self.others)}): {listed(self.others)}."
+            )
+        return notes
+
+
+def _by_ending(files: Iterable[str]) -> str:
+    counts = Counter(PurePosixPath(file).suffix or "no ending" for file in files)
+    return ", ".join(f"{ending} {count}" for ending, count in sorted(counts.items()))
+
+
+def _list(folder: Path) -> _Listing:
+    """Walks a folder, following links but never in a circle."""
+    listing = _Listing()
+    chains: dict[Path, tuple[Path, ...]] = {folder: (folder.resolve(),)}
+
+    def fail(error: OSError) -> None:
+        raise DatasetError(f"Cannot read {error.filename}: {error.strerror}.") from error
+
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=fail):
+        listing.add(PurePosixPath(Path(place).relative_to(folder)), folders, files)
+        folders[:] = _below(Path(place), folders, chains)
+    for entries in (listing.images, listing.hidden, listing.others):
+        entries.sort(key=lambda entry: [natural(part) for part in entry.split("/")])
+    return listing
+
+
+def _below(place: Path, folders: list[str], chains: dict[Path, tuple[Path, ...]]) -> list[str]:
+    """Folders to go into: not hidden ones, nor links back to a folder above."""
+    kept = []
+    for name in sorted(folders):
+        real = (place / name).resolve()
+        if not _hidden(name) and real not in chains[place]:
+            chains[place / name] = (*chains[place], real)
+            kept.append(name)
+    return kept
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _look_at(folder: Path, files: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Splits files into whole ones, and damaged ones with what is wrong."""
+    reasons = {file: _unusable_name(file) or damage(folder / file) for file in files}
+    broken = {file: reason for file, reason in reasons.items() if reason is not None}
+    return [file for file in files if file not in broken], broken
+
+
+def _unusable_name(file: str) -> str | None:
+    """Ids go into JSON files, which hold UTF-8 only."""
+    try:
+        file.encode("utf-8")
+    except UnicodeEncodeError:
+        return "name is not UTF-8"
+    return None
+
+
+def _damage_list(broken: dict[str, str]) -> str:
+    return listed([f"{file} ({reason})" for file, reason in broken.items()])
+
+
+def _check_damage(folder: Path, files: Sequence[str], broken: dict[str, str], opening: Opening) -> None:
+    if broken and opening.strict:
+        raise DatasetError(
+            f"{len(broken)} of {len(files)} images of {folder} are damaged: {_damage_list(broken)}. "
+            "Replace them, or leave them out with strict: false."
+        )
+
+
+def _damage_notes(files: Sequence[str], broken: dict[str, str]) -> list[str]:
+    if not broken:
+        return []
+    return [f"Left out {len(broken)} damaged images of {len(files)}: {_damage_list(broken)}."]
+
+
+def _nothing(folder: Path, listing: _Listing, broken: dict[str, str]) -> str:
+    found = [f"{len(listing.others)} other files, {len(listing.hidden)} hidden entries"]
+    if broken:
+        found.append(f"damaged: {_damage_list(broken)}")
+    return (
+        f"No samples: {folder} holds no readable images ({'; '.join(found)}). "
+        f"Endings looked for: {' '.join(ENDINGS)}."
+    )
+
+
+def _names(classes: dict[str, int] | None) -> tuple[str, ...] | None:
+    """Class names by number; numbered folders have no other name than their number."""
+    if classes is None or list(classes.values()) != list(range(len(classes))):
+        return None
+    return tuple(classes)
+
+
+def _class_notes(classes: dict[str, int] | None, source: ImagesSource, files: Sequence[str]) -> list[str]:
+    if classes is None:
+        return []
+    rule = "sorted as text and numbered from 0"
+    if source.class_names is not None:
+        rule = "numbered by the recipe's class_names"
+    elif all(name.isascii() and name.isdigit() for name in classes):
+        rule = "whole numbers, taken as class numbers"
+    shown = listed([f"{name} = {number}" for name, number in classes.items()])
+    notes = [f"Class folders are {rule}: {shown}."]
+    empty = sorted(set(classes) - {file.split("/")[0] for file in files}, key=natural)
+    if empty:
+        notes.append(f"{len(empty)} classes have no images: {listed(empty)}.")
+    return notes

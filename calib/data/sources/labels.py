@@ -1,0 +1,167 @@
+"""Labels: class numbers from names, from arrays and from list files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from calib.data.dataset import Array
+from calib.data.sources.base import listed, printable
+from calib.data.sources.stored import open_npy
+from calib.errors import DatasetError
+
+__all__ = ["check_labels", "label_values", "number_classes", "read_label_file"]
+
+_MAX_BYTES = 256 << 20
+
+
+def number_classes(names: Iterable[str], what: str) -> dict[str, int]:
+    """Gives each class its number.
+
+    Names that are all whole numbers are the class numbers. Other names are sorted as text and
+    numbered from 0, as torchvision's ImageFolder does, since most models were trained with it.
+
+    Args:
+        names: Names of the classes; repeats count once.
+        what: Start of the message.
+
+    Raises:
+        DatasetError: Two names are the same number, such as ``1`` and ``01``.
+
+    >>> number_classes(["10", "2", "0"], "folders"), number_classes(["b", "a10", "a9"], "folders")
+    ({'0': 0, '2': 2, '10': 10}, {'a10': 0, 'a9': 1, 'b': 2})
+    """
+    distinct = sorted(set(names))
+    if not all(name.isascii() and name.isdigit() for name in distinct):
+        return {name: number for number, name in enumerate(distinct)}
+    numbers: dict[int, str] = {}
+    for name in distinct:
+        other = numbers.setdefault(int(name), name)
+        if other != name:
+            raise DatasetError(f"{what}: classes {other!r} and {name!r} are the same number.")
+    return {numbers[number]: number for number in sorted(numbers)}
+
+
+def label_values(array: Array) -> tuple[Any, ...]:
+    """Labels as Python values; where an array has more axes, each label is an array."""
+    return tuple(array.tolist()) if array.ndim == 1 else tuple(array)
+
+
+def check_labels(
+    labels: Sequence[Any], task: str | None, origin: str
+) -> tuple[tuple[Any, ...], tuple[str, ...] | None]:
+    """Makes labels what the task expects: whole class numbers for a classification.
+
+    Args:
+        labels: One a sample.
+        task: The recipe's task; for None the labels stay as they are.
+        origin: Start of the message.
+
+    Returns:
+        The labels, and the class names where the labels were names.
+
+    Raises:
+        DatasetError: For a classification: neither whole numbers from 0 nor names.
+    """
+    if task != "classification":
+        return tuple(labels), None
+    if all(isinstance(label, str) for label in labels):
+        numbers = number_classes(labels, origin)
+        names = None if all(name.isdigit() for name in numbers) else tuple(numbers)
+        return tuple(numbers[label] for label in labels), names
+    return tuple(_class_number(label, i, origin) for i, label in enumerate(labels)), None
+
+
+def _class_number(label: Any, index: int, origin: str) -> int:
+    if isinstance(label, (int, float)) and label >= 0 and float(label).is_integer():
+        return int(label)
+    raise DatasetError(
+        f"{origin}: label {index} is {label!r}: a classification needs one class number a sample, "
+        "a whole number from 0. Correct the labels, or leave out the recipe's task."
+    )
+
+
+def read_label_file(path: Path, samples: Sequence[str]) -> tuple[Any, ...]:
+    """Reads the labels of a folder of samples from an npy or CSV file.
+
+    A CSV file has one label a line, in the samples' order, or the sample's file name and its label.
+    Blank lines, lines that begin with ``#`` and a heading ``file,label`` or ``label`` are passed over;
+    blanks around a value do not count. Labels that are all whole numbers become numbers.
+
+    Args:
+        path: The file.
+        samples: The samples' file names, in their order.
+
+    Returns:
+        One label a sample, in the samples' order.
+
+    Raises:
+        DatasetError: The file cannot be read, or does not have a label for each sample.
+    """
+    if path.suffix.lower() == ".npy":
+        stored = open_npy(path)
+        if not stored.shape or stored.shape[0] != len(samples):
+            raise DatasetError(
+                f"{path} has shape {stored.shape}, expected a label for each of {len(samples)} samples."
+            )
+        return label_values(stored.whole())
+    rows = _csv_rows(path)
+    if all(len(row) == 1 for row in rows.values()):
+        texts = _in_order(path, rows, len(samples))
+    else:
+        texts = _by_name(path, rows, samples)
+    whole = all(text.isascii() and text.removeprefix("-").isdigit() for text in texts)
+    return tuple(int(text) for text in texts) if whole else tuple(texts)
+
+
+def _csv_rows(path: Path) -> dict[int, list[str]]:
+    """The lines that say something, by line number from 1."""
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_MAX_BYTES + 1)
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        raise DatasetError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
+    if len(raw) > _MAX_BYTES:
+        raise DatasetError(f"{path} is larger than 256 MiB: that is no list of labels.")
+    reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
+    rows: dict[int, list[str]] = {}
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells) and not cells[0].startswith("#"):
+                rows[reader.line_num] = cells
+    except csv.Error as error:
+        raise DatasetError(f"{path}, line {reader.line_num}: not CSV: {error}.") from error
+    first = next(iter(rows), 0)
+    if first and [cell.lower() for cell in rows[first]] in (["label"], ["file", "label"]):
+        del rows[first]
+    return rows
+
+
+def _in_order(path: Path, rows: Mapping[int, list[str]], count: int) -> list[str]:
+    if len(rows) != count:
+        raise DatasetError(
+            f"{path} has {len(rows)} labels for {count} samples. Give one a line, or file,label."
+        )
+    return [row[0] for row in rows.values()]
+
+
+def _by_name(path: Path, rows: Mapping[int, list[str]], samples: Sequence[str]) -> list[str]:
+    known, labels = set(samples), dict[str, str]()
+    for line, row in rows.items():
+        if len(row) != 2 or not all(row):
+            raise DatasetError(f"{path}, line {line}: expected file,label, got {','.join(row)!r}.")
+        if row[0] not in known:
+            raise DatasetError(f"{path}, line {line}: there is no sample {printable(row[0])}.")
+        if labels.setdefault(row[0], row[1]) != row[1]:
+            raise DatasetError(f"{path}, line {line}: a second label for {printable(row[0])}.")
+    missing = [name for name in samples if name not in labels]
+    if missing:
+        raise DatasetError(f"{path} has no label for {listed(missing, 3)}.")
+    return [labels[name] for name in samples]
