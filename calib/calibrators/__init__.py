@@ -1,0 +1,28 @@
+"""Calibrators: from activations to ranges, and the files that hold them."""
+
+from calib.calibrators.base import Calibrator
+from calib.calibrators.cache import CalibrationCache, unusable_reason
+from calib.calibrators.entropy import EntropyCalibrator
+from calib.calibrators.minmax import MinMaxCalibrator
+from calib.calibrators.provenance import Sidecar, read_sidecar, sidecar_path, write_sidecar
+from calib.calibrators.ranges import RangeTable, scale_of
+from calib.calibrators.registry import CALIBRATORS, make_calibrator
+from calib.calibrators.trt_version import decode_version, encode_version
+
+__all__ = [
+    "CALIBRATORS",
+    "CalibrationCache",
+    "Calibrator",
+    "EntropyCalibrator",
+    "MinMaxCalibrator",
+    "RangeTable",
+    "Sidecar",
+    "decode_version",
+    "encode_version",
+    "make_calibrator",
+    "read_sidecar",
+    "scale_of",
+    "sidecar_path",
+    "unusable_reason",
+    "write_sidecar",
+]

@@ -1,0 +1,154 @@
+"""TensorRT's entropy (Kullback–Leibler) calibration, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from calib.calibrators.base import Calibrator, check_finite
+from calib.calibrators.histogram import BINS, GrowingHistogram
+from calib.calibrators.minmax import absolute_maximum
+from calib.calibrators.ranges import RangeTable
+from calib.data import Array
+from calib.errors import CalibrationError
+
+__all__ = ["EntropyCalibrator", "divergences", "entropy_amax"]
+
+LEVELS = 128
+
+_TIE = 1e-12
+"""Divergences closer than this are equal: rounding must not decide between them."""
+
+Floats = npt.NDArray[np.float64]
+
+
+class EntropyCalibrator(Calibrator):
+    """Ranges that lose the least information, exactly as IInt8EntropyCalibrator2 finds them.
+
+    Right for the activations of convolutional networks. Clips rare large values, so box coordinates
+    and other regression outputs are better served by min-max.
+
+    >>> import numpy as np
+    >>> calibrator = EntropyCalibrator()
+    >>> calibrator.collect({"x": np.linspace(0, 1, 4096, dtype=np.float32)})
+    >>> calibrator.compute()["x"]
+    1.000244140625
+    """
+
+    method: ClassVar[str] = "entropy"
+    algorithm: ClassVar[str] = "EntropyCalibration2"
+    order_dependent: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._histograms: dict[str, GrowingHistogram] = {}
+
+    @override
+    def collect(self, tensors: Mapping[str, Array]) -> None:
+        amax = {name: absolute_maximum(array) for name, array in tensors.items() if array.size}
+        for name, value in amax.items():
+            check_finite(name, tensors[name], value)
+        for name, value in amax.items():
+            self._histograms.setdefault(name, GrowingHistogram()).add(tensors[name], value)
+
+    @override
+    def compute(self) -> RangeTable:
+        if not self._histograms:
+            raise CalibrationError("No batches were collected: there is nothing to compute ranges from.")
+        return RangeTable({name: entropy_amax(h.counts, h.limit) for name, h in self._histograms.items()})
+
+    def limit(self, name: str) -> float:
+        """R of a tensor: where its histogram ends, in the tensor's unit; 0.0 while it is all zero."""
+        return self._histograms[name].limit
+
+    @override
+    def reset(self) -> None:
+        self._histograms.clear()
+
+
+def entropy_amax(counts: npt.NDArray[np.int64], limit: float) -> float:
+    """The range with the smallest divergence.
+
+    amax = (m + ½)·R / 2048 for the m of 128 … 2048 whose divergence is smallest, the last of equals.
+
+    Args:
+        counts: Number of values of |x| in each bin, shape (2048,).
+        limit: R, upper edge of the last bin, in the tensor's unit; 0.0 for an all-zero tensor.
+
+    Returns:
+        amax in the tensor's unit, rounded to float32; 0.0 for an all-zero tensor.
+    """
+    if limit == 0.0:
+        return 0.0
+    kl = divergences(counts)
+    smallest = kl.min()
+    best = BINS if not np.isfinite(smallest) else LEVELS + int(np.flatnonzero(kl <= smallest + _TIE)[-1])
+    return float(np.float32((best + 0.5) * limit / BINS))
+
+
+def divergences(counts: npt.NDArray[np.int64]) -> Floats:
+    """KL(P‖Q) of every candidate m = 128 … 2048.
+
+    P is the first m bins with everything above folded into the last of them. Q is those bins without
+    the fold, merged to 128 levels (bin t belongs to level ⌊128·t/m⌋), each level spread evenly over
+    its non-empty bins. Both are divided by their own sum:
+
+    KL = (Σ P·ln P − Σ P·ln Q) / N − ln N + ln M, with N = Σ P and M = Σ Q.
+
+    The form is that of S. Migacz, "8-bit inference with TensorRT", GTC 2017; levels, the treatment of
+    the zero bin and of ties were measured on TensorRT 8.6.0. Prefix sums make all candidates one
+    (1921 × 128) array operation.
+
+    Args:
+        counts: Number of values of |x| in each bin, shape (2048,).
+
+    Returns:
+        Divergences in nats, shape (1921,). Infinite where P > 0 and Q = 0, or where fewer than two of
+        the first m bins are filled.
+    """
+    bins = counts.astype(np.float64)
+    # The zero bin of a ReLU's output would outweigh everything else.
+    bins[0] = bins[1]
+    candidates, edges = _levels()
+    sums = _differences(bins, edges)
+    filled_in_level = _differences(bins > 0, edges)
+    # ln of the value that each level gives to its non-empty bins; 0 for an empty level.
+    log_q = np.divide(sums, filled_in_level, out=np.ones_like(sums), where=filled_in_level > 0)
+    np.log(log_q, out=log_q)
+
+    total = bins.sum()
+    inside = _prefix(bins)[candidates]
+    outliers = total - inside
+    last = bins[candidates - 1]
+    p_log_p = _prefix(_x_log_x(bins))[candidates - 1] + _x_log_x(last + outliers)
+    p_log_q = np.einsum("ml,ml->m", sums, log_q) + outliers * log_q[:, -1]
+    usable = (_prefix(bins > 0)[candidates] >= 2) & ~((last == 0) & (outliers > 0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kl = (p_log_p - p_log_q) / total - np.log(total) + np.log(inside)
+    return np.where(usable, kl, np.inf)
+
+
+@lru_cache(maxsize=1)
+def _levels() -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Every candidate m, and the first bin of each of its levels: ⌈level·m / 128⌉, level = 0 … 128."""
+    candidates = np.arange(LEVELS, BINS + 1)
+    edges = -(-(candidates[:, None] * np.arange(LEVELS + 1)) // LEVELS)
+    return candidates, edges
+
+
+def _prefix(values: npt.NDArray[np.generic]) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+
+
+def _differences(values: npt.NDArray[np.generic], edges: npt.NDArray[np.intp]) -> Floats:
+    """Sum of the values between each pair of neighbouring edges."""
+    at_edges = _prefix(values).take(edges)
+    return at_edges[:, 1:] - at_edges[:, :-1]
+
+
+def _x_log_x(values: Floats) -> Floats:
+    return values * np.log(np.where(values > 0, values, 1.0))

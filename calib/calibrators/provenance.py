@@ -1,0 +1,113 @@
+"""The sidecar of a calibration cache: what made it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from calib.errors import CacheError
+from calib.files import write_text
+
+__all__ = ["SIDECAR_SCHEMA", "Sidecar", "read_sidecar", "sidecar_path", "write_sidecar"]
+
+SIDECAR_SCHEMA = 1
+
+_MAX_BYTES = 64 << 20
+
+
+class Sidecar(BaseModel):
+    """Provenance of a calibration cache, stored as ``MODEL.cache.json`` beside it.
+
+    Attributes:
+        schema_version: Version of this layout.
+        calib_version: Version of calib that made the cache.
+        created: UTC time, ISO 8601.
+        cache_sha256: Hash of the cache file.
+        header: First line of the cache.
+        method: "entropy" or "minmax".
+        model: File name of the model.
+        model_sha256: Hash of the model file.
+        graph_sha256: Hash of the graph without its weights.
+        weights_sha256: Hash of the weights.
+        dataset: Name of the calibration dataset.
+        recipe: File name of the recipe; empty where a dataset was given from Python.
+        dataset_fingerprint: Fingerprint of the selected samples.
+        preprocess: How samples were preprocessed.
+        samples: Number of samples used.
+        batch_size: Samples a batch; entropy depends on it a little.
+        batches_asked: Number of batches asked for.
+        batches_used: Number of batches counted; equal, or the run would have failed.
+        seed: Seed of the selection; None where nothing was selected.
+        sample_ids: Every sample used, in order.
+        zero_tensors: Tensors that were zero on all samples.
+        versions: Versions of the software that computed the activations.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = Field(alias="schema", default=SIDECAR_SCHEMA)
+    calib_version: str
+    created: str
+    cache_sha256: str
+    header: str
+    method: str
+    model: str
+    model_sha256: str
+    graph_sha256: str
+    weights_sha256: str
+    dataset: str
+    recipe: str
+    dataset_fingerprint: str
+    preprocess: dict[str, Any]
+    samples: int
+    batch_size: int
+    batches_asked: int
+    batches_used: int
+    seed: int | None
+    sample_ids: tuple[str, ...]
+    zero_tensors: tuple[str, ...]
+    versions: dict[str, str]
+
+
+def sidecar_path(cache: str | os.PathLike[str]) -> Path:
+    """Where the sidecar of a cache lies: ``MODEL.cache`` → ``MODEL.cache.json``."""
+    path = Path(cache)
+    return path.with_name(path.name + ".json")
+
+
+def write_sidecar(sidecar: Sidecar, cache: str | os.PathLike[str]) -> Path:
+    """Writes the sidecar of a cache, whole or not at all."""
+    return write_text(sidecar_path(cache), sidecar.model_dump_json(by_alias=True, indent=1) + "\n")
+
+
+def read_sidecar(cache: str | os.PathLike[str]) -> Sidecar | None:
+    """Reads the sidecar of a cache.
+
+    Args:
+        cache: Path of the cache, not of the sidecar.
+
+    Returns:
+        The sidecar; None where there is none, as beside a cache that TensorRT wrote.
+
+    Raises:
+        CacheError: There is one, but it cannot be read.
+    """
+    path = sidecar_path(cache)
+    if not path.exists():
+        return None
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise CacheError(f"{path} is larger than {_MAX_BYTES >> 20} MiB: not a sidecar.")
+        return Sidecar.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise CacheError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole file"
+        raise CacheError(
+            f"{path} is not the sidecar of a calibration cache: {place}: {first['msg']}. "
+            "Delete it to use the cache without provenance, or calibrate again."
+        ) from error

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calib.calibrators import (
+    CALIBRATORS,
+    Calibrator,
+    EntropyCalibrator,
+    MinMaxCalibrator,
+    RangeTable,
+    make_calibrator,
+    scale_of,
+)
+from calib.calibrators.entropy import divergences, entropy_amax
+from calib.calibrators.histogram import BINS, GrowingHistogram
+from calib.errors import CalibrationError, NonFiniteError, UsageError
+
+METHODS = tuple(CALIBRATORS)
+
+
+def collected(method: str, *batches: np.ndarray) -> Calibrator:
+    calibrator = make_calibrator(method)
+    for batch in batches:
+        calibrator.collect({"x": np.asarray(batch, np.float32)})
+    return calibrator
+
+
+def naive_divergence(counts: np.ndarray, m: int) -> float:
+    """The definition, bin by bin."""
+    bins = counts.astype(float)
+    bins[0] = bins[1]
+    kept = bins[:m].copy()
+    if np.count_nonzero(kept) < 2:
+        return np.inf
+    p = kept.copy()
+    p[-1] += bins[m:].sum()
+    q = np.zeros(m)
+    levels = np.arange(m) * 128 // m
+    for level in range(128):
+        members = (levels == level) & (kept > 0)
+        if members.any():
+            q[members] = kept[levels == level].sum() / members.sum()
+    p, q = p / p.sum(), q / q.sum()
+    if ((p > 0) & (q == 0)).any():
+        return np.inf
+    filled = p > 0
+    return float(np.sum(p[filled] * np.log(p[filled] / q[filled])))
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), fill=st.floats(0.005, 1.0), spread=st.floats(1.0, 400.0))
+def test_divergences_follow_the_definition(seed: int, fill: float, spread: float) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.poisson(spread * np.exp(-np.arange(BINS) / spread)) * (rng.random(BINS) < fill)
+    found = divergences(counts)
+    for m in (128, 129, 500, 1024, 1999, 2048):
+        assert found[m - 128] == pytest.approx(naive_divergence(counts, m), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_leading_zero_batches_change_nothing(method: str) -> None:
+    values = np.array([0.5, 1, 2])
+    assert collected(method, np.zeros(3), values).compute()["x"] == pytest.approx(2.0, rel=1 / 2048)
+    in_parts = collected(method, np.zeros(3), values).compute()["x"]
+    at_once = collected(method, np.concatenate([np.zeros(3), values])).compute()["x"]
+    assert in_parts == pytest.approx(at_once, abs=2.0 / 2048)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_all_zero_tensor_gives_zero(method: str) -> None:
+    table = collected(method, np.zeros((4, 3)), -np.zeros(7)).compute()
+    assert str(table["x"]) == "0.0"
+    assert table.zero == ("x",)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_non_finite_values_are_refused_and_nothing_is_counted(method: str, bad: float) -> None:
+    calibrator = collected(method, np.ones(5))
+    before = calibrator.compute()["x"]
+    broken = {"x": np.full(4, 9.0, np.float32), "y": np.array([1.0, bad, 0.0], np.float32)}
+    with pytest.raises(NonFiniteError, match=r"Tensor 'y' .* of 3") as caught:
+        calibrator.collect(broken)
+    assert caught.value.tensor == "y"
+    assert dict(calibrator.compute()) == {"x": before}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_arrays_are_not_kept_and_empty_ones_passed_over(method: str) -> None:
+    values = np.array([1.0, 2.0], np.float32)
+    calibrator = make_calibrator(method)
+    calibrator.collect({"x": values, "empty": np.zeros((0, 4), np.float32)})
+    values[:] = 100
+    table = calibrator.compute()
+    assert set(table) == {"x"}
+    assert table["x"] == pytest.approx(2.0, rel=1 / 2048)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_reset_forgets_and_computing_nothing_is_refused(method: str) -> None:
+    calibrator = collected(method, np.ones(3))
+    calibrator.reset()
+    with pytest.raises(CalibrationError, match="No batches were collected"):
+        calibrator.compute()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ragged_batches_equal_one_flat_pass(method: str) -> None:
+    rng = np.random.default_rng(3)
+    parts = [rng.standard_normal((4, length)) for length in (5, 9, 3)]
+    # All parts reach the same maximum, so that TensorRT's grid is the same however they are cut.
+    for part in parts:
+        part[0, 0] = 4.0
+    ragged = collected(method, *parts).compute()["x"]
+    flat = collected(method, np.concatenate([part.ravel() for part in parts])).compute()["x"]
+    assert ragged == flat
+
+
+@given(cut=st.integers(1, 23))
+def test_minmax_is_the_same_for_every_cut(cut: int) -> None:
+    values = np.outer(np.arange(1, 25), np.linspace(-1, 1, 9)).astype(np.float32)
+    assert collected("minmax", values[:cut], values[cut:]).compute()["x"] == 24.0
+
+
+def test_entropy_clips_a_far_outlier() -> None:
+    values = np.append(np.random.default_rng(0).laplace(size=100_000), 100.0)
+    assert collected("entropy", values).compute()["x"] < 30
+
+
+def test_entropy_of_a_constant_is_the_constant_and_half_a_bin() -> None:
+    # 2048.5/2048 · 1.0: what TensorRT's caches hold for saturated tensors (hexadecimal 3c010a14).
+    amax = collected("entropy", np.ones(100)).compute()["x"]
+    assert amax == pytest.approx(2048.5 / 2048, rel=1e-7)
+    assert np.float32(scale_of(amax)).view(np.uint32) == 0x3C010A14
+
+
+def test_histogram_grows_by_doubling() -> None:
+    histogram = GrowingHistogram()
+    histogram.add(np.array([1.0], np.float32), 1.0)
+    histogram.add(np.array([5.0, 0.0], np.float32), 5.0)
+    assert histogram.limit == 8.0
+    # 1.0 was in the last bin of [0, 1]; three merges of pairs take it to bin 2047 // 8 of [0, 8].
+    assert np.flatnonzero(histogram.counts).tolist() == [0, 2047 // 8, 5 * 2048 // 8]
+    assert histogram.total == 3
+
+
+def test_entropy_without_a_usable_candidate_keeps_everything() -> None:
+    counts = np.zeros(BINS, np.int64)
+    counts[2000] = 10
+    assert entropy_amax(counts, 2.0) == np.float32(2048.5 * 2.0 / 2048)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("kind", [EntropyCalibrator, MinMaxCalibrator])
+def test_float_types(kind: type[Calibrator], dtype: type[np.floating]) -> None:
+    calibrator = kind()
+    calibrator.collect({"x": np.linspace(-3, 2, 1000).astype(dtype)})
+    assert calibrator.compute()["x"] == pytest.approx(3.0, rel=1e-3)
+
+
+def test_range_table_refuses_what_is_no_range() -> None:
+    with pytest.raises(CalibrationError, match="'x' must be finite and ≥ 0, got nan"):
+        RangeTable({"x": float("nan")})
+    with pytest.raises(CalibrationError, match="'x' must be finite and ≥ 0, got -1"):
+        RangeTable({"x": -1.0})
+
+
+def test_range_table_arranges_copies() -> None:
+    table = RangeTable({"a": 1.0, "b": 2.0})
+    arranged = table.arranged({"b": "b", "pool": "b", "gone": "c", "a": "a"})
+    assert list(arranged.items()) == [("b", 2.0), ("pool", 2.0), ("a", 1.0)]
+
+
+def test_unknown_method_is_named_with_a_suggestion() -> None:
+    with pytest.raises(UsageError, match=r"got 'entropi'\. Did you mean entropy\?"):
+        make_calibrator("entropi")
