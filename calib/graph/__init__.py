@@ -1,0 +1,29 @@
+"""ONNX graphs: reading them, observing their activations, Q/DQ nodes, FP16."""
+
+from calib.graph.calibration import CalibrationResult, calibrate
+from calib.graph.feeds import FeedBuilder
+from calib.graph.half import to_float16
+from calib.graph.intake import OnnxModel, TensorSpec, load_model
+from calib.graph.observed import ObservedSession
+from calib.graph.placement import LeftFloat
+from calib.graph.quantization import Pair, QuantizedModel, quantize, quantize_model
+from calib.graph.runtime import open_session, plain_reason, session_options
+
+__all__ = [
+    "CalibrationResult",
+    "FeedBuilder",
+    "LeftFloat",
+    "ObservedSession",
+    "OnnxModel",
+    "Pair",
+    "QuantizedModel",
+    "TensorSpec",
+    "calibrate",
+    "load_model",
+    "open_session",
+    "plain_reason",
+    "quantize",
+    "quantize_model",
+    "session_options",
+    "to_float16",
+]

@@ -1,0 +1,134 @@
+"""From a batch of the dataset to the arrays that a model is fed with, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calib.data import Array, Batch
+from calib.errors import DatasetError, ModelError
+from calib.graph.intake import TensorSpec
+
+__all__ = ["FeedBuilder"]
+
+
+class FeedBuilder:
+    """Checks batches against a model's inputs: names, shapes, types, finite values.
+
+    A dataset with one input fits a model with one input whatever the names; otherwise inputs are
+    matched by name.
+
+    Args:
+        inputs: The model's inputs.
+        model: The model's name, for messages.
+
+    Raises:
+        ModelError: The model has no data inputs.
+    """
+
+    def __init__(self, inputs: Sequence[TensorSpec], model: str = "the model") -> None:
+        if not inputs:
+            raise ModelError(f"{model} has no data inputs: there is nothing to calibrate or validate on it.")
+        self._inputs = tuple(inputs)
+        self._model = model
+        self._notes: dict[str, None] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Conversions that were made, a line each."""
+        return tuple(self._notes)
+
+    def feeds(self, batch: Batch) -> dict[str, Array]:
+        """The arrays to feed.
+
+        Args:
+            batch: Samples of the dataset.
+
+        Returns:
+            Model input name → array of the declared type, batch axis first.
+
+        Raises:
+            DatasetError: An input is missing or surplus, has a wrong shape, loses values in the
+                declared type, or holds NaN or infinities; the sample is named.
+        """
+        arrays = self._by_name(batch)
+        return {spec.name: self._fitted(spec, arrays[spec.name], batch) for spec in self._inputs}
+
+    def _by_name(self, batch: Batch) -> dict[str, Array]:
+        if len(self._inputs) == 1 and len(batch.inputs) == 1:
+            return {self._inputs[0].name: next(iter(batch.inputs.values()))}
+        wanted = {spec.name for spec in self._inputs}
+        missing = sorted(wanted - batch.inputs.keys())
+        surplus = sorted(batch.inputs.keys() - wanted)
+        if missing or surplus:
+            raise DatasetError(
+                f"The dataset's inputs do not fit {self._model}: missing {missing}, surplus {surplus}. "
+                f"The model takes {', '.join(f'{spec.name!r} ({spec})' for spec in self._inputs)}; "
+                "name them in the recipe's 'inputs'."
+            )
+        return dict(batch.inputs)
+
+    def _fitted(self, spec: TensorSpec, array: Array, batch: Batch) -> Array:
+        array = _with_model_axes(spec, array)
+        if not _shape_fits(spec, array.shape):
+            raise DatasetError(
+                f"Sample {batch.origins[0]} does not fit input {spec.name!r} of {self._model}: "
+                f"expected {spec}, got {_described(array)}. "
+                "Mind the axis order (channels first or last) and the size in the recipe."
+            )
+        self._check_finite(spec, array, batch)
+        return self._cast(spec, array, batch)
+
+    def _check_finite(self, spec: TensorSpec, array: Array, batch: Batch) -> None:
+        if array.dtype.kind != "f" or np.isfinite(array).all():
+            return
+        row, bad = 0, array
+        if array.ndim and len(array) == len(batch):
+            row = int(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))[0])
+            bad = array[row]
+        raise DatasetError(
+            f"Sample {batch.origins[row]} (id {batch.ids[row]!r}) holds {int(np.isnan(bad).sum())} NaN and "
+            f"{int(np.isinf(bad).sum())} infinite values in input {spec.name!r}. Mend or remove the sample."
+        )
+
+    def _cast(self, spec: TensorSpec, array: Array, batch: Batch) -> Array:
+        if array.dtype == spec.dtype:
+            return np.asarray(array, order="C")
+        numeric = array.dtype.kind in "biuf"
+        with np.errstate(over="ignore", invalid="ignore"):
+            cast = np.asarray(array.astype(spec.dtype), order="C") if numeric else array
+        if not numeric or _loses(array, cast):
+            raise DatasetError(
+                f"Sample {batch.origins[0]} does not fit input {spec.name!r} of {self._model}: "
+                f"expected {spec}, got {_described(array)}, whose values that type cannot hold. "
+                "Set 'dtype' or 'scale' in the recipe."
+            )
+        self._notes[f"input {spec.name!r}: {array.dtype} converted to {spec.dtype}"] = None
+        return cast
+
+
+def _with_model_axes(spec: TensorSpec, array: Array) -> Array:
+    """Takes away the batch axis of a single sample that has all of the model's axes itself."""
+    return array[0] if len(array) == 1 and array.ndim == len(spec.shape) + 1 else array
+
+
+def _shape_fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
+    if len(spec.shape) != len(shape):
+        return False
+    return all(not isinstance(want, int) or want == got for want, got in zip(spec.shape, shape, strict=True))
+
+
+def _loses(before: Array, after: np.ndarray[Any, Any]) -> bool:
+    """Whether a cast changed more than the rounding from one float type to another."""
+    if after.dtype.kind == "f":
+        return not bool(np.isfinite(after).all())
+    return not bool(np.array_equal(before, after.astype(before.dtype)))
+
+
+def _described(array: Array) -> str:
+    extent = (
+        f", values {array.min():.6g} … {array.max():.6g}" if array.size and array.dtype.kind in "iufb" else ""
+    )
+    return f"{array.dtype} {list(array.shape)}{extent}"

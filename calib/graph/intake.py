@@ -1,0 +1,196 @@
+"""Reading an ONNX model and knowing what goes in and what comes out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from calib.errors import ModelError
+from calib.files import sha256_file
+
+__all__ = ["OnnxModel", "TensorSpec", "load_model"]
+
+_PROTOBUF_LIMIT = (2 << 30) - 1
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of a model.
+
+    Attributes:
+        name: Its name.
+        dtype: Its numpy type.
+        shape: A number where a size is fixed, a name where it is symbolic, None where nothing is said.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | str | None, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} [{', '.join('?' if size is None else str(size) for size in self.shape)}]"
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """A model in memory.
+
+    Attributes:
+        path: The file it came from, or the file it is meant for.
+        proto: The model. Treat it as read-only: ``edited`` gives a copy to change.
+    """
+
+    path: Path
+    proto: onnx.ModelProto
+
+    @cached_property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What must be fed: graph inputs that are no initializers."""
+        weights = {tensor.name for tensor in self.proto.graph.initializer}
+        return tuple(_spec(info, self.path) for info in self.proto.graph.input if info.name not in weights)
+
+    @cached_property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The model's outputs."""
+        return tuple(_spec(info, self.path) for info in self.proto.graph.output)
+
+    @property
+    def opset(self) -> int:
+        """Version of the default operator set; 0 where the model does not use it."""
+        versions = [entry.version for entry in self.proto.opset_import if entry.domain in ("", "ai.onnx")]
+        return int(versions[0]) if versions else 0
+
+    @property
+    def fixed_batch(self) -> int | None:
+        """The batch size that the model insists on; None where any goes.
+
+        An input without axes has no batch and is left out of account.
+        """
+        sizes = {spec.shape[0] for spec in self.inputs if spec.shape}
+        fixed = [size for size in sizes if isinstance(size, int)]
+        return fixed[0] if len(sizes) == 1 and fixed else None
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the file it came from, or of its content where there is no such file."""
+        return sha256_file(self.path) if self.path.is_file() else hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @property
+    def quantized_nodes(self) -> int:
+        """Number of QuantizeLinear and DequantizeLinear nodes."""
+        return sum(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in self.proto.graph.node)
+
+    def edited(self) -> onnx.ModelProto:
+        """A copy of the model that may be changed."""
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self.proto)
+        return copy
+
+    def to_bytes(self) -> bytes:
+        """The serialized model.
+
+        Raises:
+            ModelError: It is larger than the 2 GiB that one protocol buffer can hold.
+        """
+        if self.proto.ByteSize() > _PROTOBUF_LIMIT:
+            raise ModelError(
+                f"{self.path} is larger than 2 GiB, which this version of calib cannot run. "
+                "Split the model, or store its weights as float16."
+            )
+        return bytes(self.proto.SerializeToString())
+
+    def content_hashes(self) -> tuple[str, str]:
+        """SHA-256 of the graph without its weights, and of the weights alone."""
+        weights = hashlib.sha256()
+        graph = self.edited()
+        for tensor in graph.graph.initializer:
+            array = onnx.numpy_helper.to_array(tensor)
+            weights.update(f"{tensor.name}|{array.dtype}|{array.shape}|".encode())
+            weights.update(np.ascontiguousarray(array).tobytes())
+        del graph.graph.initializer[:]
+        return hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest(), weights.hexdigest()
+
+
+def load_model(path: str | os.PathLike[str]) -> OnnxModel:
+    """Reads an ONNX file, with its external weights where it has some.
+
+    Args:
+        path: The .onnx file.
+
+    Raises:
+        ModelError: No such file, not an ONNX model, an empty graph, missing external weights.
+    """
+    source = Path(path)
+    if source.is_dir():
+        raise ModelError(f"{source} is a folder. Give the path of an .onnx file.")
+    if not source.exists():
+        raise ModelError(f"No such model: {source}. Give the path of an .onnx file.")
+    model = OnnxModel(source, _parse(source))
+    if not model.proto.graph.node or not model.proto.opset_import:
+        raise ModelError(f"{source} is not an ONNX model: it has no nodes or names no operator set.")
+    return model
+
+
+def _parse(source: Path) -> onnx.ModelProto:
+    from google.protobuf.message import DecodeError
+
+    try:
+        proto = onnx.load(source, load_external_data=False)
+    except DecodeError as error:
+        raise ModelError(
+            f"{source} is not an ONNX model: its content cannot be parsed. "
+            "Export the network to ONNX (torch.onnx.export, tf2onnx) and give that file."
+        ) from error
+    except OSError as error:
+        raise ModelError(f"Cannot read model {source}: {error.strerror or error}.") from error
+    try:
+        onnx.load_external_data_for_model(proto, str(source.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(
+            f"{source}: its external weights cannot be read. {_external(proto, source)}"
+        ) from error
+    return proto
+
+
+def _external(proto: onnx.ModelProto, source: Path) -> str:
+    """Names the weight files that a model wants and that are not there."""
+    wanted = {
+        entry.value
+        for tensor in proto.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    missing = sorted(name for name in wanted if not (source.parent / name).is_file())
+    if missing:
+        names = ", ".join(missing[:5])
+        return f"Expected beside the model, but not there: {names}. Copy them to {source.parent}."
+    return f"The files are there but damaged or outside the model's folder: {', '.join(sorted(wanted)[:5])}."
+
+
+def _spec(info: onnx.ValueInfoProto, path: Path) -> TensorSpec:
+    if not info.type.HasField("tensor_type"):
+        raise ModelError(f"{path}: {info.name!r} is no tensor (a sequence or map), which is not supported.")
+    kind = info.type.tensor_type
+    return TensorSpec(info.name, _dtype(kind.elem_type, info.name, path), _shape(kind.shape))
+
+
+def _dtype(element: int, name: str, path: Path) -> np.dtype[Any]:
+    try:
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: element type {element} of {name!r} is unknown.") from error
+
+
+def _shape(shape: onnx.TensorShapeProto) -> tuple[int | str | None, ...]:
+    # Some exporters write -1 or 0 for a size that is not fixed.
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else (dim.dim_param or None)
+        for dim in shape.dim
+    )

@@ -1,0 +1,119 @@
+"""A session that hands out every float activation of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from calib.data import Array
+from calib.errors import ModelError
+from calib.graph.intake import OnnxModel
+from calib.graph.runtime import open_session, plain_reason, session_options
+
+__all__ = ["ObservedSession", "data_dependent_outputs", "pooling_sources"]
+
+_FLOATS = {"tensor(float)", "tensor(float16)", "tensor(double)"}
+_POOLING = ("MaxPool", "AveragePool")
+
+
+class ObservedSession:
+    """Runs a model and returns its float inputs and activations by name.
+
+    Graph optimizations are off, so that every tensor is computed as the graph says, and only tensors
+    that depend on the data are observed: not weights, not constants, not integer shapes.
+    ``MaxPool`` and ``AveragePool`` outputs are not observed, since TensorRT gives them their input's
+    scale: ``source_of`` says whose.
+
+    Args:
+        model: The model.
+        threads: Threads inside an operator; None for one a core.
+
+    Attributes:
+        source_of: Every tensor that gets a range, in network order → the observed tensor that it is
+            taken from, which is itself but for pooling outputs.
+
+    Raises:
+        ModelError: ONNX Runtime cannot load the model, or nothing in it can be observed.
+    """
+
+    def __init__(self, model: OnnxModel, threads: int | None = None) -> None:
+        self._path = model.path
+        self._session = open_session(
+            _with_every_output(model), session_options(optimize=False, threads=threads)
+        )
+        types = {output.name: output.type for output in self._session.get_outputs()}
+        floats = [spec.name for spec in model.inputs if spec.dtype.kind == "f"]
+        floats += [name for name in data_dependent_outputs(model.proto) if types.get(name) in _FLOATS]
+        sources = pooling_sources(model.proto)
+        self.source_of = {name: sources.get(name, name) for name in dict.fromkeys(floats)}
+        observed = set(self.source_of.values())
+        self._inputs = tuple(spec.name for spec in model.inputs if spec.name in observed)
+        self._fetched = tuple(name for name in observed - set(self._inputs) if name in types)
+        self._order = tuple(dict.fromkeys(self.source_of.values()))
+        if not self._order:
+            raise ModelError(f"{model.path} has no float activations: there is nothing to calibrate.")
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Runs one batch.
+
+        Args:
+            feeds: One array for each model input.
+
+        Returns:
+            Every observed tensor in network order.
+
+        Raises:
+            ModelError: ONNX Runtime failed; its reason is given.
+        """
+        try:
+            values = self._session.run(self._fetched, dict(feeds)) if self._fetched else []
+        except Exception as error:  # onnxruntime's errors share no base class but Exception
+            raise ModelError(f"ONNX Runtime cannot run {self._path}: {plain_reason(error)}") from error
+        found = dict(zip(self._fetched, values, strict=True))
+        found.update({name: np.asarray(feeds[name]) for name in self._inputs})
+        return {name: found[name] for name in self._order}
+
+
+def _with_every_output(model: OnnxModel) -> OnnxModel:
+    """The model with each node output as a graph output; ONNX Runtime finds their types."""
+    proto = model.edited()
+    present = {output.name for output in proto.graph.output}
+    names = [name for name in data_dependent_outputs(proto) if name not in present]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return OnnxModel(model.path, proto)
+
+
+def data_dependent_outputs(proto: onnx.ModelProto) -> list[str]:
+    """Outputs of nodes of the main graph that depend on its data inputs, in network order."""
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    dependent = {info.name for info in proto.graph.input} - weights
+    names: list[str] = []
+    for node in proto.graph.node:
+        if dependent.intersection(node.input) or dependent & _outer_names(node):
+            outputs = [name for name in node.output if name]
+            dependent.update(outputs)
+            names.extend(outputs)
+    return names
+
+
+def _outer_names(node: onnx.NodeProto) -> set[str]:
+    """Names that the subgraphs of an If, Loop or Scan take from around them, and their own."""
+    graphs = [attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
+    names: set[str] = set()
+    for graph in graphs:
+        for inner in graph.node:
+            names.update(inner.input)
+            names |= _outer_names(inner)
+        names.update(output.name for output in graph.output)
+    return names
+
+
+def pooling_sources(proto: onnx.ModelProto) -> dict[str, str]:
+    """Output of each MaxPool and AveragePool → the tensor at the start of its chain of pools."""
+    sources: dict[str, str] = {}
+    for node in proto.graph.node:
+        if node.op_type in _POOLING and node.domain in ("", "ai.onnx"):
+            sources[node.output[0]] = sources.get(node.input[0], node.input[0])
+    return sources

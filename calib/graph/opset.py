@@ -1,0 +1,53 @@
+"""Raising a model's operator set by real conversion."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import version_converter
+
+from calib.errors import ModelError
+from calib.graph.intake import OnnxModel
+
+__all__ = ["QDQ_OPSET", "raise_opset"]
+
+QDQ_OPSET = 13
+"""The first opset whose DequantizeLinear has an axis, which weights per channel need."""
+
+_QDQ_IR_VERSION = 7
+
+
+def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelProto, list[str]]:
+    """A copy of a model whose opset is high enough for Q/DQ nodes.
+
+    Args:
+        model: The model.
+        least: The opset that is needed.
+
+    Returns:
+        The copy, and a note for each thing that was changed.
+
+    Raises:
+        ModelError: The model cannot be converted.
+    """
+    proto = model.edited()
+    if model.opset >= least:
+        return proto, []
+    if model.opset == 0:
+        raise ModelError(f"{model.path} does not use the standard ONNX operators; it cannot be quantized.")
+    # The converter takes initializers for data where they are listed among the inputs, as IR 3 did.
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    inputs = [info for info in proto.graph.input if info.name not in weights]
+    del proto.graph.input[:]
+    proto.graph.input.extend(inputs)
+    proto.ir_version = max(proto.ir_version, _QDQ_IR_VERSION)
+    try:
+        converted = version_converter.convert_version(proto, least)
+        onnx.checker.check_model(converted)
+    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"{model.path} has opset {model.opset}; Q/DQ per channel needs {least}, and converting it "
+            f"failed: {reason}. Export the network again with opset {least} or higher."
+        ) from error
+    converted.ir_version = proto.ir_version
+    return converted, [f"opset raised from {model.opset} to {least}: Q/DQ per channel needs it"]
