@@ -1,0 +1,82 @@
+"""ONNX Runtime's errors in plain words: which operator, of which domain, in which node."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from calib.errors import ModelError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from calib.graph import OnnxModel
+
+__all__ = ["describe_fault"]
+
+_UNKNOWN_OP = re.compile(r"(?P<domain>\S*):(?P<op>\w+)\(-?\d+\) is not a registered function/op")
+_PATTERNS = (
+    _UNKNOWN_OP,
+    re.compile(r'In Node, \("(?P<node>[^"]*)", (?P<op>\w+), "(?P<domain>[^"]*)"'),
+    re.compile(r"implementation for (?P<op>\w+)\(\d+\) node with name '(?P<node>[^']*)'"),
+    re.compile(r"while running (?P<op>\w+) node\. Name:'(?P<node>[^']*)'"),
+)
+
+
+def describe_fault(error: Exception, source: OnnxModel | bytes | str | os.PathLike[str]) -> str:
+    """Says in one line what ONNX Runtime found wrong, and where.
+
+    Args:
+        error: ONNX Runtime's exception.
+        source: The model, to look up a node that the message does not name.
+
+    Returns:
+        Operator, domain and node, then ONNX Runtime's own words.
+    """
+    from calib.graph.runtime import plain_reason
+
+    text = " ".join(str(error).split())
+    words = plain_reason(error)
+    match = next(filter(None, (pattern.search(text) for pattern in _PATTERNS)), None)
+    if match is None:
+        return words
+    place = _place(match.groupdict(), source)
+    if match.re is _UNKNOWN_OP or "implementation for" in match.group():
+        return (
+            f"{place} has no CPU kernel in ONNX Runtime. "
+            "Export the model without it, or cut the model before that node."
+        )
+    return f"{place}: {words}"
+
+
+def _place(found: dict[str, str | None], source: OnnxModel | bytes | str | os.PathLike[str]) -> str:
+    operator, domain, node = str(found["op"]), found.get("domain"), found.get("node")
+    if domain is None or not node:
+        domain, label = _look_up(operator, domain, node, _proto(source))
+    else:
+        label = repr(node)
+    return f"Node {label} (operator {operator}, domain {domain or 'ai.onnx'!r})"
+
+
+def _look_up(operator: str, domain: str | None, node: str | None, model: ModelProto) -> tuple[str, str]:
+    """The domain and a label of the first node that fits what is known."""
+    for candidate in model.graph.node:
+        same_domain = domain is None or candidate.domain == domain
+        if candidate.op_type == operator and same_domain and node in (None, "", candidate.name):
+            outputs = ", ".join(candidate.output)
+            return candidate.domain, repr(candidate.name or f"(no name) -> {outputs}")
+    return domain or "", repr(node or "(in a subgraph)")
+
+
+def _proto(source: OnnxModel | bytes | str | os.PathLike[str]) -> ModelProto:
+    import onnx
+
+    if isinstance(source, bytes):
+        return onnx.load_model_from_string(source)
+    if not isinstance(source, (str, os.PathLike)):
+        return source.proto
+    try:
+        return onnx.load(os.fspath(source), load_external_data=False)
+    except OSError as error:
+        raise ModelError(f"Cannot read {source}: {error.strerror or error}.") from error
