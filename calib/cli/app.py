@@ -1,0 +1,72 @@
+"""The command ``calib``: its sub-commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from calib import __version__
+from calib.cli.calibrate import calibrate_command
+from calib.cli.demo import demo_command
+from calib.cli.doctor import doctor_command
+from calib.cli.quantize import quantize_command
+from calib.cli.report import report_command
+from calib.cli.validate import validate_command
+from calib.errors import CalibError
+
+__all__ = ["EXIT_ERROR", "EXIT_FAILED_GATE", "app", "main"]
+
+EXIT_FAILED_GATE = 1
+EXIT_ERROR = 2
+_EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="calib",
+    help="INT8 calibration and accuracy validation for TensorRT.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"calib {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """INT8 calibration and accuracy validation for TensorRT."""
+
+
+app.command("demo")(demo_command)
+app.command("calibrate")(calibrate_command)
+app.command("quantize")(quantize_command)
+app.command("validate")(validate_command)
+app.command("report")(report_command)
+app.command("doctor")(doctor_command)
+
+
+def main() -> None:
+    """Runs ``calib``. Exit status: 0 done, 1 a gate failed, 2 usage, data or environment error."""
+    try:
+        app()
+    except CalibError as error:
+        print(f"calib: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(EXIT_ERROR)
+    except KeyboardInterrupt:
+        print("calib: interrupted", file=sys.stderr)  # noqa: T201
+        sys.exit(_EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of a pipe (head, less) went away; nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_ERROR)

@@ -1,0 +1,190 @@
+"""The command line as a user meets it: what it prints, what it writes, its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from goldens import REAL
+from networks import conv_relu_gemm, samples, save
+
+from calib.cli import main
+
+
+@dataclass
+class Ran:
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def calib(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Runs the command line in this process."""
+
+    def run(*arguments: object) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["calib", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capfd.readouterr()
+        return Ran(int(ended.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+RECIPE = """\
+schema: 1
+name: mine
+source: {kind: arrays, path: samples.npz}
+calibration: {samples: 6, seed: 0}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model, a recipe and its data."""
+    monkeypatch.chdir(tmp_path)
+    save(conv_relu_gemm(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "samples.npz", x=samples(10, 3, 8, 8))
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+def test_the_readmes_job_on_an_own_model(project: Path, calib: Callable[..., Ran]) -> None:
+    made = calib("calibrate", "m.onnx", "--data", "mine.yaml")
+    assert made.status == 0
+    assert "9 tensors calibrated by entropy on 6 samples (1 of 1 batches used)." in made.out
+    quantized = calib("quantize", "m.onnx", "--cache", "m.cache")
+    assert quantized.status == 0
+    assert "3 activations and 3 weights quantized." in quantized.out
+    validated = calib(
+        "validate",
+        "m.onnx",
+        "--data",
+        "mine.yaml",
+        "--cache",
+        "m.cache",
+        "--out",
+        "run",
+        "--latency-count",
+        3,
+    )
+    assert validated.status == 0, validated.err
+    assert "CPU simulation" in validated.out
+    reported = calib("report", "run/results.json", "--out", "report")
+    assert reported.status == 0, reported.err
+    files = {path.name for path in project.iterdir()}
+    assert files >= {"m.cache", "m.cache.json", "m.int8.onnx", "run", "report"}
+    results = json.loads((project / "run" / "results.json").read_text())
+    assert results["dataset"]["samples"] == 4
+    assert results["dataset"]["overlap_with_calibration"] == 0
+
+
+def test_json_is_json(project: Path, calib: Callable[..., Ran]) -> None:
+    printed = json.loads(calib("calibrate", "m.onnx", "--data", "mine.yaml", "--json").out)
+    assert printed["header"] == "TRT-8600-EntropyCalibration2"
+    assert len(printed["ranges"]) == printed["tensors"] == 9
+    pairs = json.loads(calib("quantize", "m.onnx", "--cache", "m.cache", "--json").out)["pairs"]
+    assert {pair["tensor"] for pair in pairs} == {"x", "p1", "f", "w1", "w2", "w3"}
+
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "no such model": (["calibrate", "gone.onnx", "--data", "mine.yaml"], "No such model: gone.onnx"),
+    "not an ONNX file": (["calibrate", "mine.yaml", "--data", "mine.yaml"], "mine.yaml is not an ONNX model"),
+    "no data inputs": (
+        ["calibrate", str(REAL / "models/identity_with_initializer.onnx"), "--data", "mine.yaml"],
+        "has no data inputs",
+    ),
+    "no such recipe": (["calibrate", "m.onnx", "--data", "digitz"], "Did you mean 'digits'"),
+    "unknown key": (["calibrate", "m.onnx", "--data", "unknown.yaml"], "sampels"),
+    "missing file": (["calibrate", "m.onnx", "--data", "missing.yaml"], "nowhere.npz"),
+    "zero samples": (["calibrate", "m.onnx", "--data", "mine.yaml", "--samples", "0"], "No samples"),
+    "more than there are": (["calibrate", "m.onnx", "--data", "mine.yaml", "--samples", "11"], "11"),
+    "wrong shape": (
+        ["calibrate", "m.onnx", "--data", "shape.yaml"],
+        "expected float32 [batch, 3, 8, 8], got",
+    ),
+    "NaN": (["calibrate", "m.onnx", "--data", "nan.yaml"], "NaN"),
+    "output is a folder": (
+        ["calibrate", "m.onnx", "--data", "mine.yaml", "--out", "folder"],
+        "it is a folder",
+    ),
+    "output below a file": (
+        ["calibrate", "m.onnx", "--data", "mine.yaml", "--out", "mine.yaml/m.cache"],
+        "is a file, not a folder",
+    ),
+    "no such cache": (["quantize", "m.onnx", "--cache", "gone.cache"], "gone.cache: no such file"),
+    "no cache": (["quantize", "m.onnx", "--cache", "mine.yaml"], "is not a calibration cache"),
+    "INT8 without a cache": (["validate", "m.onnx", "--data", "mine.yaml"], "calib calibrate"),
+    "unknown precision": (
+        ["validate", "m.onnx", "--data", "mine.yaml", "--precisions", "fp32,int9"],
+        "int9",
+    ),
+    "no results": (["report", "gone.json"], "gone.json"),
+}
+
+
+@pytest.fixture
+def bad_project(project: Path) -> Path:
+    (project / "unknown.yaml").write_text(RECIPE.replace("samples: 6", "sampels: 6"))
+    (project / "missing.yaml").write_text(RECIPE.replace("samples.npz", "nowhere.npz"))
+    (project / "shape.yaml").write_text(RECIPE.replace("samples.npz", "shape.npz"))
+    (project / "nan.yaml").write_text(
+        RECIPE.replace("samples.npz", "nan.npz").replace("samples: 6", "samples: 10")
+    )
+    np.savez(project / "shape.npz", x=samples(10, 8, 8, 3))
+    values = samples(10, 3, 8, 8)
+    values[6] = np.nan
+    np.savez(project / "nan.npz", x=values)
+    (project / "folder").mkdir()
+    return project
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_message_status_2_and_nothing_written(
+    case: str, bad_project: Path, calib: Callable[..., Ran]
+) -> None:
+    arguments, expected = BAD[case]
+    before = sorted(bad_project.rglob("*"))
+    ran = calib(*arguments)
+    assert ran.status == 2
+    message = " ".join(ran.err.split())
+    assert expected in message
+    assert "Traceback" not in message
+    assert message.count("calib: ") == 1
+    assert sorted(bad_project.rglob("*")) == before
+
+
+def test_unwritable_folder_is_said_before_the_work(
+    project: Path, calib: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Tests may run as root, whom no folder's mode stops.
+    monkeypatch.setattr("calib.files.os.access", lambda _, mode: mode == os.R_OK)
+    ran = calib("calibrate", "m.onnx", "--data", "mine.yaml")
+    assert ran.status == 2
+    assert "no permission in" in ran.err
+    assert "Calibrating" not in ran.err
+
+
+def test_importing_calib_is_light() -> None:
+    code = (
+        "import sys, calib, calib.cli; heavy = {'torch', 'torchvision', 'tensorrt', 'pycuda', 'onnxruntime',"
+        " 'onnx', 'sklearn', 'scipy', 'altair'}; print(sorted(heavy & set(sys.modules)))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert printed.strip() == "[]"
+
+
+def test_version_and_help(calib: Callable[..., Ran]) -> None:
+    assert calib("--version").out.startswith("calib 0.")
+    helped = calib("--help")
+    assert helped.status == 0
+    for command in ("demo", "calibrate", "quantize", "validate", "report", "doctor"):
+        assert command in helped.out
