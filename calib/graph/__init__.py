@@ -7,7 +7,7 @@ from calib.graph.intake import OnnxModel, TensorSpec, load_model
 from calib.graph.observed import ObservedSession
 from calib.graph.placement import LeftFloat
 from calib.graph.quantization import Pair, QuantizedModel, quantize, quantize_model
-from calib.graph.runtime import open_session, plain_reason, session_options
+from calib.graph.runtime import open_session, session_options
 
 __all__ = [
     "CalibrationResult",
@@ -21,7 +21,6 @@ __all__ = [
     "calibrate",
     "load_model",
     "open_session",
-    "plain_reason",
     "quantize",
     "quantize_model",
     "session_options",

@@ -9,8 +9,9 @@ import onnx
 
 from calib.data import Array
 from calib.errors import ModelError
+from calib.graph.faults import describe_fault
 from calib.graph.intake import OnnxModel
-from calib.graph.runtime import open_session, plain_reason, session_options
+from calib.graph.runtime import open_session, runtime_errors, session_options
 
 __all__ = ["ObservedSession", "data_dependent_outputs", "pooling_sources"]
 
@@ -39,10 +40,8 @@ class ObservedSession:
     """
 
     def __init__(self, model: OnnxModel, threads: int | None = None) -> None:
-        self._path = model.path
-        self._session = open_session(
-            _with_every_output(model), session_options(optimize=False, threads=threads)
-        )
+        self._model = model
+        self._session = open_session(_with_every_output(model), session_options(threads=threads))
         types = {output.name: output.type for output in self._session.get_outputs()}
         floats = [spec.name for spec in model.inputs if spec.dtype.kind == "f"]
         floats += [name for name in data_dependent_outputs(model.proto) if types.get(name) in _FLOATS]
@@ -69,8 +68,10 @@ class ObservedSession:
         """
         try:
             values = self._session.run(self._fetched, dict(feeds)) if self._fetched else []
-        except Exception as error:  # onnxruntime's errors share no base class but Exception
-            raise ModelError(f"ONNX Runtime cannot run {self._path}: {plain_reason(error)}") from error
+        except runtime_errors() as error:
+            raise ModelError(
+                f"ONNX Runtime cannot run {self._model.path}: {describe_fault(error, self._model)}"
+            ) from error
         found = dict(zip(self._fetched, values, strict=True))
         found.update({name: np.asarray(feeds[name]) for name in self._inputs})
         return {name: found[name] for name in self._order}

@@ -1,53 +1,74 @@
-"""ONNX Runtime sessions, and its failures in words."""
+"""ONNX Runtime sessions on the CPU."""
 
 from __future__ import annotations
 
-import re
+import os
 from typing import Any
 
 from calib.errors import ModelError, require
+from calib.graph.faults import describe_fault
 from calib.graph.intake import OnnxModel
 
-__all__ = ["open_session", "plain_reason", "session_options"]
+__all__ = ["open_session", "runtime_errors", "session_options"]
+
+_PURPOSE = "Running ONNX models"
 
 
-def session_options(*, optimize: bool, threads: int | None = None) -> Any:
+def session_options(*, optimize: bool = False, threads: int | None = None, float_qdq: bool = False) -> Any:
     """Options of a session whose idle threads do not spin.
 
     Args:
         optimize: Whether the graph may be rewritten. Ranges and Q/DQ simulation need it as it is.
         threads: Threads inside an operator; None for one a core.
+        float_qdq: Whether Q/DQ pairs are computed in float, as TensorRT does, and never fused into
+            integer kernels.
     """
-    runtime = require("onnxruntime", "onnxruntime", "Running ONNX models")
+    runtime = require("onnxruntime", "onnxruntime", _PURPOSE)
     options = runtime.SessionOptions()
     level = runtime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     # Spinning threads fight with the counting of activations for the cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3
+    # Every failure arrives as an exception too; printing it as well would give two messages for one.
+    options.log_severity_level = 4
     if threads is not None:
         options.intra_op_num_threads = threads
+    if float_qdq:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options
 
 
-def open_session(model: OnnxModel, options: Any) -> Any:
+def open_session(source: OnnxModel | bytes | str | os.PathLike[str], options: Any) -> Any:
     """Opens a session on the CPU.
 
+    Args:
+        source: A loaded model, its bytes, or a file, which may have external data.
+        options: As ``session_options`` makes them.
+
     Raises:
-        ModelError: ONNX Runtime cannot load the model; its reason is given, with the operator.
+        ModelError: ONNX Runtime refuses the model; the message names operator, domain and node.
     """
-    runtime = require("onnxruntime", "onnxruntime", "Running ONNX models")
+    runtime = require("onnxruntime", "onnxruntime", _PURPOSE)
+    target = source.to_bytes() if isinstance(source, OnnxModel) else source
     try:
-        return runtime.InferenceSession(model.to_bytes(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors share no base class but Exception
-        raise ModelError(f"ONNX Runtime cannot load {model.path}: {plain_reason(error)}") from error
+        return runtime.InferenceSession(
+            target if isinstance(target, bytes) else os.fspath(target),
+            options,
+            providers=["CPUExecutionProvider"],
+        )
+    except runtime_errors() as error:
+        name = _name(source)
+        raise ModelError(f"ONNX Runtime cannot load {name}: {describe_fault(error, source)}") from error
 
 
-def plain_reason(error: Exception) -> str:
-    """An ONNX Runtime error without its status prefix and source lines."""
-    text = " ".join(str(error).split())
-    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
-    text = re.sub(
-        r"(/[\w./-]+\.(?:cc|h):\d+ )?onnxruntime::[\w:<>~ ]+\([^)]*\)( const)?( mutable)? ?", "", text
-    )
-    return text[:600].rstrip(". ") + "."
+def runtime_errors() -> tuple[type[Exception], ...]:
+    """ONNX Runtime's errors, which have no base class of their own."""
+    state = require("onnxruntime.capi.onnxruntime_pybind11_state", "onnxruntime", _PURPOSE)
+    own = (item for item in vars(state).values() if isinstance(item, type))
+    return (RuntimeError, ValueError, *(item for item in own if issubclass(item, Exception)))
+
+
+def _name(source: OnnxModel | bytes | str | os.PathLike[str]) -> str:
+    if isinstance(source, OnnxModel):
+        return str(source.path)
+    return "the model" if isinstance(source, bytes) else os.fspath(source)

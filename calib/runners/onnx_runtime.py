@@ -13,8 +13,9 @@ import numpy as np
 from typing_extensions import Self
 
 from calib.data import Array
-from calib.errors import ModelError, UsageError, ValidationError, require
-from calib.runners.faults import describe_fault
+from calib.errors import ModelError, UsageError, ValidationError
+from calib.graph.faults import describe_fault
+from calib.graph.runtime import open_session, runtime_errors, session_options
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel
@@ -99,7 +100,9 @@ class OnnxRuntimeRunner:
         content = model if isinstance(model, (bytes, str, os.PathLike)) else model.to_bytes()
         self.model_bytes = _size(content)
         self.session_options = _settings(threads, optimize)
-        self._session: Any = _open(content, threads, optimize)
+        self._session: Any = open_session(
+            model, session_options(optimize=optimize, threads=threads, float_qdq=True)
+        )
         self._types = {spec.name: _dtype(spec) for spec in self._session.get_inputs()}
         self.input_names: tuple[str, ...] = tuple(self._types)
         self.output_names: tuple[str, ...] = tuple(
@@ -152,7 +155,7 @@ class OnnxRuntimeRunner:
             raise UsageError(f"The {self.precision} runner is closed: use it inside its with block.")
         try:
             outputs: list[Array] = self._session.run(list(self.output_names), feeds)
-        except _runtime_errors() as error:
+        except runtime_errors() as error:
             raise ValidationError(
                 f"The {self.precision} model failed in ONNX Runtime: {describe_fault(error, self._model)}"
             ) from error
@@ -175,29 +178,6 @@ def _settings(threads: int | None, optimize: bool) -> dict[str, str]:
         "session.intra_op.allow_spinning": "0",
         "intra_op_num_threads": "all cores" if threads is None else str(threads),
     }
-
-
-def _open(source: bytes | str | os.PathLike[str], threads: int | None, optimize: bool) -> Any:
-    from calib.graph.runtime import session_options
-
-    ort = require("onnxruntime", "onnxruntime", "Running ONNX models")
-    options = session_options(optimize=optimize, threads=threads)
-    # Every failure arrives as an exception too; printing it as well would give two messages for one.
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    target = source if isinstance(source, bytes) else os.fspath(source)
-    try:
-        return ort.InferenceSession(target, options, providers=["CPUExecutionProvider"])
-    except _runtime_errors() as error:
-        name = "the model" if isinstance(source, bytes) else str(target)
-        raise ModelError(f"ONNX Runtime cannot load {name}: {describe_fault(error, source)}") from error
-
-
-def _runtime_errors() -> tuple[type[Exception], ...]:
-    """ONNX Runtime's errors, which have no base class of their own."""
-    state = require("onnxruntime.capi.onnxruntime_pybind11_state", "onnxruntime", "Running ONNX models")
-    own = (item for item in vars(state).values() if isinstance(item, type))
-    return (RuntimeError, ValueError, *(item for item in own if issubclass(item, Exception)))
 
 
 def _dtype(spec: Any) -> np.dtype[Any]:

@@ -35,8 +35,7 @@ def quantized(proto: onnx.ModelProto, names: Sequence[str], scale: float = 0.02)
 
 
 def run(target: OnnxModel, **feeds: np.ndarray) -> np.ndarray:
-    options = session_options(optimize=False)
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    options = session_options(float_qdq=True)
     return np.asarray(open_session(target, options).run(None, feeds)[0])
 
 

@@ -68,8 +68,7 @@ def test_bits_are_equal_where_the_maximum_is() -> None:
 
 
 def run_simulated(model: OnnxModel, images: np.ndarray) -> np.ndarray:
-    options = session_options(optimize=False)
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    options = session_options(float_qdq=True)
     return np.asarray(open_session(model, options).run(None, {"input": images})[0])
 
 

@@ -11,9 +11,9 @@ from calib.errors import ModelError
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from calib.graph import OnnxModel
+    from calib.graph.intake import OnnxModel
 
-__all__ = ["describe_fault"]
+__all__ = ["describe_fault", "plain_reason"]
 
 _UNKNOWN_OP = re.compile(r"(?P<domain>\S*):(?P<op>\w+)\(-?\d+\) is not a registered function/op")
 _PATTERNS = (
@@ -34,8 +34,6 @@ def describe_fault(error: Exception, source: OnnxModel | bytes | str | os.PathLi
     Returns:
         Operator, domain and node, then ONNX Runtime's own words.
     """
-    from calib.graph.runtime import plain_reason
-
     text = " ".join(str(error).split())
     words = plain_reason(error)
     match = next(filter(None, (pattern.search(text) for pattern in _PATTERNS)), None)
@@ -80,3 +78,12 @@ def _proto(source: OnnxModel | bytes | str | os.PathLike[str]) -> ModelProto:
         return onnx.load(os.fspath(source), load_external_data=False)
     except OSError as error:
         raise ModelError(f"Cannot read {source}: {error.strerror or error}.") from error
+
+
+def plain_reason(error: Exception) -> str:
+    """An ONNX Runtime error without its status prefix and source places."""
+    text = " ".join(str(error).split())
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    text = re.sub(r"/\S+\.(?:cc|h):\d+ (?:void )?", "", text)
+    text = re.sub(r"onnxruntime::[\w:<>~ ]+\([^)]*\)(?: const)?(?: mutable)? ?", "", text)
+    return text[:600].rstrip(". ") + "."
