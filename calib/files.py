@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from calib.errors import OutputError
 
-__all__ = ["check_writable", "sha256_file", "write_bytes", "write_text"]
+__all__ = ["check_writable", "sha256_file", "write_bytes", "write_text", "write_together"]
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
@@ -28,16 +29,40 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
     Raises:
         OutputError: The file cannot be written (no space, no permission, a folder in the way).
     """
-    target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(target, content)
-    except OSError as error:
-        raise OutputError(_explain(target, error)) from error
+    (target,) = write_together({Path(path): content})
     return target
 
 
-def _replace(target: Path, content: bytes) -> None:
+def write_together(contents: Mapping[Path, bytes]) -> tuple[Path, ...]:
+    """Writes files that belong together: none is replaced before all are on the disk.
+
+    Args:
+        contents: Target → its whole content. Folders are created if needed.
+
+    Returns:
+        The targets' paths.
+
+    Raises:
+        OutputError: One of them cannot be written; all targets are as they were.
+    """
+    staged: dict[Path, Path] = {}
+    target = Path()
+    try:
+        for target, content in contents.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            staged[target] = _stage(target, content)
+        for target, temporary in staged.items():
+            temporary.replace(target)
+    except OSError as error:
+        raise OutputError(_explain(target, error)) from error
+    finally:
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
+    return tuple(staged)
+
+
+def _stage(target: Path, content: bytes) -> Path:
+    """Writes content to a temporary file beside its target."""
     handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
     temporary = Path(name)
     try:
@@ -46,10 +71,10 @@ def _replace(target: Path, content: bytes) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.chmod(_mode(target))
-        temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    return temporary
 
 
 def _mode(target: Path) -> int:

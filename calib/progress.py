@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import TextIO, TypeVar
 
 __all__ = ["track"]
@@ -14,7 +14,7 @@ T = TypeVar("T")
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-def track(items: Iterable[T], total: int, what: str, stream: TextIO | None = None) -> Iterator[T]:
+def track(items: Iterable[T], total: int, what: str, stream: TextIO | None = None) -> Generator[T, None, None]:
     """Passes items on and shows how far it is.
 
     Args:
@@ -30,7 +30,7 @@ def track(items: Iterable[T], total: int, what: str, stream: TextIO | None = Non
     return _bar(items, total, what, out) if out.isatty() else _lines(items, total, what, out)
 
 
-def _bar(items: Iterable[T], total: int, what: str, out: TextIO) -> Iterator[T]:
+def _bar(items: Iterable[T], total: int, what: str, out: TextIO) -> Generator[T, None, None]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -58,7 +58,7 @@ def _bar(items: Iterable[T], total: int, what: str, out: TextIO) -> Iterator[T]:
         yield from progress.track(items, total=total, description=what)
 
 
-def _lines(items: Iterable[T], total: int, what: str, out: TextIO) -> Iterator[T]:
+def _lines(items: Iterable[T], total: int, what: str, out: TextIO) -> Generator[T, None, None]:
     start = last = time.monotonic()
     done = 0
     for item in items:

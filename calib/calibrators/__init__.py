@@ -4,7 +4,7 @@ from calib.calibrators.base import Calibrator
 from calib.calibrators.cache import CalibrationCache, unusable_reason
 from calib.calibrators.entropy import EntropyCalibrator
 from calib.calibrators.minmax import MinMaxCalibrator
-from calib.calibrators.provenance import Sidecar, read_sidecar, sidecar_path, write_sidecar
+from calib.calibrators.provenance import Sidecar, read_sidecar, sidecar_path, write_with_sidecar
 from calib.calibrators.ranges import RangeTable, scale_of
 from calib.calibrators.registry import CALIBRATORS, make_calibrator
 from calib.calibrators.trt_version import decode_version, encode_version
@@ -24,5 +24,5 @@ __all__ = [
     "scale_of",
     "sidecar_path",
     "unusable_reason",
-    "write_sidecar",
+    "write_with_sidecar",
 ]

@@ -8,10 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from calib.calibrators.cache import CalibrationCache
 from calib.errors import CacheError
-from calib.files import write_text
+from calib.files import write_together
 
-__all__ = ["SIDECAR_SCHEMA", "Sidecar", "read_sidecar", "sidecar_path", "write_sidecar"]
+__all__ = ["SIDECAR_SCHEMA", "Sidecar", "read_sidecar", "sidecar_path", "write_with_sidecar"]
 
 SIDECAR_SCHEMA = 1
 
@@ -78,9 +79,15 @@ def sidecar_path(cache: str | os.PathLike[str]) -> Path:
     return path.with_name(path.name + ".json")
 
 
-def write_sidecar(sidecar: Sidecar, cache: str | os.PathLike[str]) -> Path:
-    """Writes the sidecar of a cache, whole or not at all."""
-    return write_text(sidecar_path(cache), sidecar.model_dump_json(by_alias=True, indent=1) + "\n")
+def write_with_sidecar(cache: CalibrationCache, sidecar: Sidecar, path: str | os.PathLike[str]) -> Path:
+    """Writes a cache and its sidecar: both or none.
+
+    Raises:
+        OutputError: One of them cannot be written.
+    """
+    text = sidecar.model_dump_json(by_alias=True, indent=1) + "\n"
+    contents = {Path(path): cache.to_text().encode(), sidecar_path(path): text.encode()}
+    return write_together(contents)[0]
 
 
 def read_sidecar(cache: str | os.PathLike[str]) -> Sidecar | None:

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from hashlib import sha256
 from importlib.metadata import version as package_version
 from math import ceil
 from pathlib import Path
@@ -22,11 +23,11 @@ from calib.calibrators import (
     Sidecar,
     make_calibrator,
     sidecar_path,
-    write_sidecar,
+    write_with_sidecar,
 )
 from calib.data import Array, Batch, Dataset, Recipe, fingerprint, load_recipe, open_calibration
 from calib.errors import ModelError, NonFiniteError, UsageError
-from calib.files import check_writable, sha256_file
+from calib.files import check_writable
 from calib.graph.feeds import FeedBuilder
 from calib.graph.intake import OnnxModel, load_model
 from calib.graph.observed import ObservedSession
@@ -120,8 +121,8 @@ def calibrate(
         path=None if out is None else Path(out),
     )
     if out is not None:
-        cache.write(out)
-        write_sidecar(_sidecar(result, network, data, dataset, method, batch_size, seed), out)
+        sidecar = _sidecar(result, network, data, dataset, method, batch_size, seed)
+        write_with_sidecar(cache, sidecar, out)
     return result
 
 
@@ -224,13 +225,12 @@ def _sidecar(
     batch_size: int,
     seed: int | None,
 ) -> Sidecar:
-    assert result.path is not None
     graph_hash, weights_hash = model.content_hashes()
     recipe = None if isinstance(data, Dataset) else data if isinstance(data, Recipe) else load_recipe(data)
     return Sidecar(
         calib_version=__version__,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        cache_sha256=sha256_file(result.path),
+        cache_sha256=sha256(result.cache.to_text().encode()).hexdigest(),
         header=result.cache.header,
         method=method,
         model=model.path.name,

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from calib.errors import OutputError
+from calib.files import check_writable, sha256_file, write_bytes, write_text, write_together
+
+
+def test_write_makes_folders_and_gives_the_usual_mode(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "a" / "b.txt", "ä")
+    assert path.read_bytes() == "ä".encode()
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert path.stat().st_mode == plain.stat().st_mode
+
+
+def test_overwriting_keeps_the_mode(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "a", "1")
+    path.chmod(0o640)
+    write_text(path, "2")
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_failed_write_keeps_the_old_file_and_no_temporary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_text(tmp_path / "a", "old")
+
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("calib.files.os.fsync", no_space)
+    with pytest.raises(OutputError, match=r"Cannot write .*a: No space left on device\. Nothing was changed"):
+        write_text(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_that_belong_together_are_written_all_or_none(tmp_path: Path) -> None:
+    first, second = write_together({tmp_path / "a": b"1", tmp_path / "b" / "c": b"2"})
+    assert (first.read_bytes(), second.read_bytes()) == (b"1", b"2")
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match=r"Cannot write .*file/x"):
+        write_together({first: b"new", tmp_path / "file" / "x": b"3"})
+    assert first.read_bytes() == b"1"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "file"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_full_disk_for_real(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="Cannot write /dev/full/x"):
+        write_bytes("/dev/full/x", b"1")
+
+
+def _write_many(path: str, letter: str) -> None:
+    for _ in range(50):
+        write_bytes(path, letter.encode() * 100_000)
+
+
+def test_readers_see_whole_files_while_many_write(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write_bytes(path, b"z" * 100_000)
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write_many, args=(str(path), letter)) for letter in "abcd"]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        content = path.read_bytes()
+        assert len(content) == 100_000
+        assert len(set(content)) == 1
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_killed_writer_leaves_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write_bytes(path, b"z" * 100_000)
+    writer = multiprocessing.get_context("spawn").Process(target=_write_many, args=(str(path), "b"))
+    writer.start()
+    deadline = time.monotonic() + 30
+    while path.read_bytes()[:1] == b"z" and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert writer.pid is not None
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.join()
+    content = path.read_bytes()
+    assert len(content) == 100_000
+    assert len(set(content)) == 1
+
+
+def test_check_writable_says_what_is_in_the_way(tmp_path: Path) -> None:
+    assert check_writable(tmp_path / "new" / "file") == tmp_path / "new" / "file"
+    with pytest.raises(OutputError, match="it is a folder"):
+        check_writable(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="is a file, not a folder"):
+        check_writable(tmp_path / "file" / "below")
+
+
+def test_sha256_is_the_usual_one(tmp_path: Path) -> None:
+    # The SHA-256 of "abc", FIPS 180-2, appendix B.1.
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256_file(write_text(tmp_path / "a", "abc")) == digest
