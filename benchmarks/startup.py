@@ -19,12 +19,14 @@ COMMANDS = {
 
 
 def seconds(command: list[str]) -> float:
+    """Wall time of one process."""
     start = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 
 def main() -> None:
+    """Prints the medians."""
     for command in COMMANDS.values():
         seconds(command)
     # In turn, so that a drift of the machine's speed meets all of them.

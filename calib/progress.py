@@ -14,7 +14,9 @@ T = TypeVar("T")
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-def track(items: Iterable[T], total: int, what: str, stream: TextIO | None = None) -> Generator[T, None, None]:
+def track(
+    items: Iterable[T], total: int, what: str, stream: TextIO | None = None
+) -> Generator[T, None, None]:
     """Passes items on and shows how far it is.
 
     Args:

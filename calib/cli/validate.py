@@ -1,0 +1,84 @@
+"""``calib validate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from calib.validation import Results
+
+__all__ = ["validate_command"]
+
+
+_Caches = Annotated[
+    list[Path] | None,
+    typer.Option(help="Calibration cache; INT8 needs one. Repeat it to compare several."),
+]
+_LatencySeconds = Annotated[float, typer.Option(help="Time for timing all precisions, at most.")]
+_KeepFloat = Annotated[
+    list[str] | None,
+    typer.Option(metavar="REGEX", help="Nodes that stay in float in INT8; may be repeated."),
+]
+_Precisions = Annotated[str, typer.Option(help="Which to compare; FP32 is always run, as the baseline.")]
+_Recipe = Annotated[str, typer.Option(help="Dataset recipe: a YAML file, or the name of a shipped one.")]
+_Runner = Annotated[str, typer.Option(help="onnxruntime: the CPU, with INT8 simulated in float.")]
+_Scores = Annotated[str | None, typer.Option(help="The output that holds class scores, if several could.")]
+_Overlap = Annotated[bool, typer.Option("--allow-overlap", help="Validate on calibration samples too.")]
+_Threads = Annotated[int | None, typer.Option(help="Threads inside an operator; one a core.")]
+
+
+def validate_command(
+    model: Annotated[Path, typer.Argument(help="The FP32 ONNX model.", metavar="MODEL.onnx")],
+    data: _Recipe,
+    precisions: _Precisions = "fp32,fp16,int8",
+    runner: _Runner = "onnxruntime",
+    cache: _Caches = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results.json.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Validation samples; all by default.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Samples a batch.")] = 32,
+    latency_batch: Annotated[int, typer.Option(help="Samples in a timed batch.")] = 1,
+    latency_count: Annotated[int, typer.Option(help="Timed batches a precision; 0 for none.")] = 100,
+    latency_seconds: _LatencySeconds = 30.0,
+    keep_float: _KeepFloat = None,
+    scores: _Scores = None,
+    allow_overlap: _Overlap = False,
+    threads: _Threads = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Compare a model's FP32, FP16 and INT8: outputs, accuracy, latency."""
+    from calib.validation import validate
+
+    results = validate(
+        model,
+        data,
+        precisions=[name.strip() for name in precisions.split(",") if name.strip()],
+        runner=runner,
+        cache=cache,
+        samples=samples,
+        batch_size=batch_size,
+        out=out,
+        latency_batch=latency_batch,
+        latency_count=latency_count,
+        latency_seconds=latency_seconds,
+        keep_float=keep_float or (),
+        scores=scores,
+        allow_overlap=allow_overlap,
+        threads=threads,
+    )
+    _show(results, out, as_json)
+
+
+def _show(results: Results, out: Path | None, as_json: bool) -> None:
+    from calib.cli.tables import print_results
+
+    if as_json:
+        typer.echo(results.to_json(), nl=False)
+        return
+    print_results(results)
+    for warning in results.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if out is not None:
+        typer.echo(f"Results: {out / 'results.json'}")

@@ -1,0 +1,124 @@
+"""Which of several calibrations keeps a model better: entropy against min-max, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from calib.report import numbers
+from calib.report.changes import by_chance, compare_answers
+from calib.report.merge import Merged, Row, level_of
+from calib.report.text import visible
+
+__all__ = ["calibration_findings"]
+
+_LEAST_DB = 1.0
+_MOST_OUTPUTS = 8
+_WORDS = {"minmax": "min-max"}
+
+
+def calibration_findings(merged: Merged) -> tuple[tuple[str, str], ...]:
+    """A lead and a sentence wherever INT8 was run with several calibrations; empty elsewhere.
+
+    For each output the calibration with the highest SQNR is named where another's is at least 1 dB lower.
+    For classifiers the top-1 accuracies are compared, with the exact McNemar test of the samples that only
+    one of the two answers rightly.
+    """
+    return tuple((_lead(rows), _sentence(rows)) for rows in _contests(merged))
+
+
+def _contests(merged: Merged) -> Iterator[list[Row]]:
+    """Runs that differ in their calibration only."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in merged.rows:
+        if row.run.calibration:
+            groups.setdefault((row.source.key, row.run.runner), []).append(row)
+    return (rows for rows in groups.values() if len(rows) > 1)
+
+
+def _lead(rows: Sequence[Row]) -> str:
+    source = rows[0].source
+    runners = {run.runner for run in source.results.runs}
+    parts = [" or ".join(_method(row) for row in rows), source.key]
+    parts += [visible(rows[0].run.runner)] if len(runners) > 1 else []
+    return " · ".join(part for part in parts if part)
+
+
+def _method(row: Row) -> str:
+    return _WORDS.get(row.run.calibration, visible(row.run.calibration))
+
+
+def _sentence(rows: Sequence[Row]) -> str:
+    names = dict.fromkeys(output.output for row in rows for output in row.run.outputs)
+    contests = [_ranked([(_level(row, name), row) for row in rows]) for name in names]
+    found = [
+        f"{_method(best.row)} keeps output '{visible(name)}' better: {_figures(best, worse)}"
+        for name, (best, worse) in zip(names, contests, strict=True)
+        if best is not None and worse
+    ]
+    shown = found[:_MOST_OUTPUTS]
+    if len(found) > len(shown):
+        shown.append(f"{len(found) - len(shown)} more outputs differ, see below")
+    outputs = "; ".join(shown) or f"no output's SQNR differs by {_LEAST_DB:.0f} dB or more"
+    return " ".join(part for part in (f"{outputs}.", _accuracy(rows)) if part)
+
+
+class _Standing(NamedTuple):
+    """How well one run does, in dB."""
+
+    level: float
+    row: Row
+
+
+def _level(row: Row, name: str) -> float | None:
+    output = next((output for output in row.run.outputs if output.output == name), None)
+    return None if output is None else level_of(output)
+
+
+def _ranked(pairs: Sequence[tuple[float | None, Row]]) -> tuple[_Standing | None, list[_Standing]]:
+    """The best, and those that are clearly worse."""
+    known = [_Standing(level, row) for level, row in pairs if level is not None]
+    if not known:
+        return None, []
+    best = max(known, key=lambda standing: standing.level)
+    # Two infinities are equal; their difference would be NaN.
+    worse = [one for one in known if one.level != best.level and best.level - one.level >= _LEAST_DB]
+    return best, worse
+
+
+def _figures(best: _Standing, worse: Sequence[_Standing]) -> str:
+    named = len(worse) > 1
+    others = [_figure(one.level) + (f" ({_method(one.row)})" if named else "") for one in worse]
+    return f"{_figure(best.level)} against {' and '.join(others)}"
+
+
+def _figure(level: float) -> str:
+    if math.isinf(level):
+        return "no error" if level > 0 else "values that cannot be compared"
+    return f"{numbers.decibels(level)} dB"
+
+
+def _accuracy(rows: Sequence[Row]) -> str:
+    shares = [(metric.value, row) for row in rows if (metric := row.metric("top1"))]
+    known = [(value, row) for value, row in shares if value is not None]
+    if len(known) < 2:
+        return ""
+    highest, best = max(known, key=lambda pair: pair[0])
+    behind = [row for value, row in known if value < highest]
+    if not behind:
+        return "Top-1 accuracy is the same."
+    return " ".join(_against(best, other) for other in behind)
+
+
+def _against(best: Row, other: Row) -> str:
+    shares = [
+        numbers.percent(metric.value, metric.count) for row in (best, other) if (metric := row.metric("top1"))
+    ]
+    better, worse = _method(best), _method(other)
+    text = f"Top-1 accuracy is higher with {better} than with {worse}: {' against '.join(shares)}"
+    changes = compare_answers(other, best)
+    if changes is None or changes.p_value is None:
+        return f"{text}."
+    moved = f"{changes.became_right} samples right only with {better}, {changes.became_wrong} with {worse}"
+    return f"{text} ({moved}; {by_chance(changes.p_value)})."

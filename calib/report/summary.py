@@ -1,0 +1,193 @@
+"""The report's first words: what each precision costs and gains."""
+
+from __future__ import annotations
+
+from calib.report import numbers
+from calib.report.changes import by_chance, changed_answers
+from calib.report.merge import Merged, Row, fault_of
+from calib.report.methods import calibration_findings
+from calib.report.text import visible
+from calib.validation.results import Metric, OutputError
+
+__all__ = ["banner", "headline", "slower_than", "warnings"]
+
+_CLOSE = 0.02
+_SIMULATION = "says nothing of TensorRT's speed"
+
+
+def headline(merged: Merged) -> tuple[tuple[str, str], ...]:
+    """A lead and a sentence for every run, baselines first in their source; then the better calibration."""
+    runs = tuple((row.label, _sentence(merged, row)) for row in merged.rows)
+    return (*runs, *calibration_findings(merged))
+
+
+def _sentence(merged: Merged, row: Row) -> str:
+    parts = [_accuracy(merged, row), _outputs(row), _faults(row), _speed(merged, row)]
+    return " ".join(part.strip() for part in parts if part)
+
+
+def _accuracy(merged: Merged, row: Row) -> str:
+    metric = row.metric("top1")
+    if metric is None or metric.value is None:
+        return _agreement(row) + _unmeasured(metric)
+    share = numbers.percent(metric.value, metric.count)
+    text = f"top-1 accuracy {share}{_interval(metric)}"
+    if row.is_baseline or metric.drop is None:
+        role = "the baseline; " if row.is_baseline else ""
+        return f"{role}{text} on {numbers.whole(metric.count)} samples."
+    baseline = merged.baseline_of(row)
+    name = baseline.label if baseline else "the baseline"
+    return f"{text}, {_against(metric.drop, metric.count, name)}{_chance(merged, row)}."
+
+
+def _unmeasured(metric: Metric | None) -> str:
+    if metric is None:
+        return ""
+    return f" Top-1 accuracy not measured{f': {visible(metric.note)}' if metric.note else ''}."
+
+
+def _interval(metric: Metric) -> str:
+    if metric.low is None or metric.high is None:
+        return ""
+    ends = numbers.interval(metric.low, metric.high, metric.count)
+    return f" ({metric.confidence:.0%} interval {ends})"
+
+
+def _against(drop: float, count: int, name: str) -> str:
+    if drop == 0:
+        return f"the same as {name}"
+    return f"{numbers.unsigned_points(drop, count)} points {'below' if drop > 0 else 'above'} {name}"
+
+
+def _chance(merged: Merged, row: Row) -> str:
+    changes = changed_answers(merged, row)
+    if changes is None:
+        return ""
+    text = f"; {numbers.whole(changes.changed)} of {numbers.whole(changes.samples)} answers differ"
+    if changes.p_value is None or not changes.changed:
+        return text
+    moved = f"{changes.became_wrong} became wrong, {changes.became_right} became right"
+    return f"{text} ({moved}; {by_chance(changes.p_value)})"
+
+
+def _agreement(row: Row) -> str:
+    metric = row.metric("top1_agreement")
+    if row.is_baseline:
+        return "the baseline that the others are compared against."
+    if metric is None or metric.value is None:
+        return ""
+    share = numbers.percent(metric.value, metric.count)
+    return f"the baseline's answer on {share} of {numbers.whole(metric.count)} samples{_interval(metric)}."
+
+
+def _outputs(row: Row) -> str:
+    if row.is_baseline:
+        return ""
+    if row.exact:
+        return "Every output equals the baseline's."
+    worst = row.worst_output
+    if worst is None:
+        return ""
+    name = f" ({visible(worst.output)})" if len(row.run.outputs) > 1 else ""
+    where = "Worst output" if len(row.run.outputs) > 1 else "Output"
+    return f"{where}{name}: SQNR {numbers.decibels(worst.sqnr_db)} dB."
+
+
+def _faults(row: Row) -> str:
+    return " ".join(_fault(output) for output in row.run.outputs if fault_of(output))
+
+
+def _fault(output: OutputError) -> str:
+    name = visible(output.output)
+    if output.verdict == "rows differ":
+        return f"Output {name} has another number of rows than the baseline's."
+    count = numbers.whole(output.non_finite - output.both_non_finite)
+    return f"{count} values of output {name} are NaN or infinite, the baseline's are not."
+
+
+def _speed(merged: Merged, row: Row) -> str:
+    latency = row.run.latency
+    if latency is None or numbers.milliseconds(latency.median_ms) == numbers.MISSING:
+        return "Latency not measured."
+    text = f"Latency p50 {numbers.milliseconds(latency.median_ms)} ms"
+    if row.simulated_latency:
+        return f"{text} in the simulation."
+    peers = [] if row.is_baseline else [merged.peer(row, name) for name in ("fp32", "fp16")]
+    verdicts = [_ratio(row, peer) for peer in peers if peer is not None]
+    return f"{text}{': ' if verdicts else ''}{', '.join(verdicts)}."
+
+
+def _ratio(row: Row, peer: Row) -> str:
+    ratio = numbers.speedup(peer.median_ms, row.median_ms)
+    if ratio is None:
+        return f"no ratio to {peer.label}"
+    if abs(ratio - 1) < _CLOSE:
+        return f"as fast as {peer.label}"
+    if ratio < 1:
+        figures = f"{numbers.milliseconds(row.median_ms)} against {numbers.milliseconds(peer.median_ms)} ms"
+        return f"slower than {peer.label} ({figures})"
+    return f"{numbers.times(ratio)} as fast as {peer.label}"
+
+
+def slower_than(merged: Merged, row: Row, precision: str) -> Row | None:
+    """The run of that precision that is clearly faster than this candidate; None where there is none."""
+    peer = merged.peer(row, precision)
+    if peer is None or row.simulated_latency or row.is_baseline:
+        return None
+    ratio = numbers.speedup(peer.median_ms, row.median_ms)
+    return peer if ratio is not None and ratio < 1 - _CLOSE else None
+
+
+def banner(merged: Merged) -> str:
+    """What must be seen before any latency; empty where every latency was measured on the target."""
+    timed = [row for row in merged.rows if row.run.latency]
+    simulated = [row for row in timed if row.simulated_latency]
+    if not simulated and not any(row.run.simulated for row in merged.rows):
+        return ""
+    if not simulated:
+        names = ", ".join(row.label for row in merged.rows if row.run.simulated)
+        return f"Simulation: the arithmetic of {names} was simulated in float, not run by TensorRT."
+    scope = "" if len(simulated) == len(timed) else f" ({', '.join(row.label for row in simulated)})"
+    return (
+        f"CPU simulation{scope}: says nothing of TensorRT's speed. Accuracy and output errors are judged by "
+        "simulating each precision; the latencies are those of this simulation on this machine, and no "
+        "speed-up is claimed from them."
+    )
+
+
+def warnings(merged: Merged) -> tuple[str, ...]:
+    """The warnings of all results, and those that only show when runs lie side by side."""
+    found = [
+        (f"{source.key}: " if source.key else "") + visible(warning)
+        for source in merged.sources
+        for warning in source.results.warnings
+        if not (_SIMULATION in warning and banner(merged))
+    ]
+    found += _slower(merged)
+    sizes = sorted({row.run.latency.batch_size for row in merged.rows if row.run.latency})
+    if len(sizes) > 1:
+        listed = ", ".join(str(size) for size in sizes)
+        found.append(f"Latencies are of different batch sizes ({listed}): compare throughput, not latency.")
+    return tuple(dict.fromkeys(found))
+
+
+def _slower(merged: Merged) -> list[str]:
+    """INT8 that is slower than FP16, said once, and what to do about it."""
+    int8 = [row for row in merged.rows if row.run.precision == "int8"]
+    slower = [(row, peer) for row in int8 if (peer := slower_than(merged, row, "fp16"))]
+    if not slower:
+        return []
+    untold = [
+        f"{row.label} is slower than {peer.label}."
+        for row, peer in slower
+        if not any(_tells(warning, row) for warning in row.source.results.warnings)
+    ]
+    advice = (
+        "Where INT8 is slower than FP16, use FP16, or build INT8 with FP16 allowed too: "
+        "where INT8 alone is allowed, the layers without an INT8 kernel run in FP32."
+    )
+    return [" ".join([*untold, advice])]
+
+
+def _tells(warning: str, row: Row) -> bool:
+    return warning.startswith(f"{row.run.label} is ") and "slower than FP16" in warning

@@ -1,0 +1,313 @@
+"""The tables of precisions, latencies, output errors and samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from calib.report import numbers
+from calib.report.blocks import Cell, Column, Table
+from calib.report.changes import changed_answers
+from calib.report.figures import batch_words
+from calib.report.merge import Merged, Row, fault_of, is_exact, level_of
+from calib.report.numbers import MISSING
+from calib.report.summary import slower_than
+from calib.report.text import shorten, visible
+from calib.validation.results import Latency, OutputError, WorstSample
+
+__all__ = [
+    "changes_table",
+    "latency_table",
+    "making_table",
+    "outputs_table",
+    "precisions_table",
+    "worst_table",
+]
+
+_MOST_OUTPUTS = 60
+_MOST_SAMPLES = 20
+_FULL_BAR_DB = 60.0
+_NAME_LIMIT = 64
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A column, how its cells are made, and whether it goes where no row has a figure."""
+
+    title: str
+    cell: Callable[[Row], Cell]
+    optional: bool = True
+    numeric: bool = True
+
+
+def _table(caption: str, rows: Iterable[Row], fields: Sequence[_Field], notes: Iterable[str] = ()) -> Table:
+    rows = tuple(rows)
+    columns = [
+        (field, [field.cell(row) for row in rows])
+        for field in fields
+        if not field.optional or any(not field.cell(row).missing for row in rows)
+    ]
+    cells = tuple(zip(*(made for _, made in columns), strict=True))
+    titles = tuple(Column(field.title, field.numeric) for field, _ in columns)
+    gap = any(cell.missing for row in cells for cell in row)
+    every = (*((f"{MISSING}: not measured, or does not apply.",) if gap else ()), *notes)
+    return Table(caption, titles, cells, tuple(dict.fromkeys(every)))
+
+
+def precisions_table(merged: Merged) -> Table:
+    """One row a run: accuracy, drop, agreement, SQNR, latency, throughput, ratios, size."""
+    timed = [row for row in merged.rows if row.run.latency]
+    batch = f" Latency {batch_words(timed)}." if timed else ""
+    drop = " A positive drop is a loss." if merged.classifier else ""
+    simulated = any(row.simulated_latency for row in timed)
+    fields = [
+        _Field("Precision", _name, optional=False, numeric=False),
+        _Field("Top-1", lambda row: _share(row, "top1"), optional=not merged.classifier),
+        _Field("Top-1 drop (points)", _drop),
+        _Field("Top-5", lambda row: _share(row, "top5")),
+        _Field("Top-1 agreement", lambda row: _share(row, "top1_agreement")),
+        _Field("SQNR (dB)", _sqnr),
+        _Field("Latency p50 (ms)", _latency, optional=False),
+        _Field("Throughput (samples/s)", lambda row: Cell(_throughput(row.run.latency))),
+        _Field("Speed-up vs FP32", lambda row: _speed(merged, row, "fp32"), optional=not simulated),
+        _Field("Speed-up vs FP16", lambda row: _speed(merged, row, "fp16"), optional=not simulated),
+        _Field("Model size", lambda row: Cell(numbers.byte_size(row.run.model_bytes))),
+    ]
+    caption = f"The precisions side by side.{batch}{drop}"
+    return _table(caption, merged.rows, fields, _metric_notes(merged.rows))
+
+
+def _name(row: Row) -> Cell:
+    sub = visible(row.run.runner) + (" · baseline" if row.is_baseline else "")
+    return Cell(row.label, sub)
+
+
+def _share(row: Row, name: str) -> Cell:
+    metric = row.metric(name)
+    if metric is None:
+        return Cell(MISSING)
+    ends = numbers.interval(metric.low, metric.high, metric.count)
+    share = numbers.percent(metric.value, metric.count)
+    return Cell(share, "" if MISSING in (ends, share) else ends)
+
+
+def _drop(row: Row) -> Cell:
+    metric = row.metric("top1")
+    if metric is None or metric.drop is None:
+        return Cell(MISSING)
+    tone = "bad" if metric.drop > 0 else "good"
+    return Cell(numbers.points(metric.drop, metric.count), tone=tone if metric.drop else "")  # type: ignore[arg-type]
+
+
+def _sqnr(row: Row) -> Cell:
+    if row.fault:
+        return Cell(row.fault, tone="bad")
+    worst = row.worst_output
+    if worst is None:
+        return Cell("no error") if row.exact else Cell(MISSING)
+    sub = shorten(visible(worst.output), 24) if len(row.run.outputs) > 1 else ""
+    return Cell(numbers.decibels(worst.sqnr_db), sub)
+
+
+def _latency(row: Row) -> Cell:
+    latency = row.run.latency
+    if latency is None:
+        return Cell(MISSING)
+    p90, p99 = numbers.milliseconds(latency.p90_ms), numbers.milliseconds(latency.p99_ms)
+    return Cell(numbers.milliseconds(latency.median_ms), f"p90 {p90} · p99 {p99}")
+
+
+def _throughput(latency: Latency | None) -> str:
+    return numbers.significant(latency.throughput_per_s) if latency else MISSING
+
+
+def _speed(merged: Merged, row: Row, precision: str) -> Cell:
+    if row.run.precision == precision or row.run.latency is None:
+        return Cell(MISSING)
+    if row.simulated_latency:
+        return Cell("simulated", tone="muted")
+    peer = merged.peer(row, precision)
+    ratio = numbers.speedup(peer.median_ms, row.median_ms) if peer else None
+    if ratio is None:
+        return Cell(MISSING)
+    text = numbers.times(ratio)
+    if slower_than(merged, row, precision):
+        return Cell(text, f"slower than {precision.upper()}", "bad")
+    return Cell(text, tone="good" if ratio > 1 else "")
+
+
+def _metric_notes(rows: Iterable[Row]) -> list[str]:
+    return [
+        f"{row.label}, {visible(metric.name)}: {visible(metric.note)}"
+        for row in rows
+        for metric in row.run.metrics
+        if metric.note
+    ]
+
+
+def changes_table(merged: Merged) -> Table | None:
+    """Answers that changed against the baseline; None where there are no predictions."""
+    found = [(row, changed_answers(merged, row)) for row in merged.rows]
+    rows = [
+        (
+            Cell(row.label),
+            Cell(numbers.whole(changes.changed), f"of {numbers.whole(changes.samples)}"),
+            Cell(numbers.whole(changes.became_wrong)),
+            Cell(numbers.whole(changes.became_right)),
+            Cell(MISSING if changes.p_value is None else numbers.probability(changes.p_value)),
+        )
+        for row, changes in found
+        if changes is not None
+    ]
+    if not rows:
+        return None
+    titles = ("Precision", "Changed answers", "Became wrong", "Became right", "McNemar p")
+    columns = tuple(Column(title, title != "Precision") for title in titles)
+    note = (
+        "McNemar p (exact, two-sided): how often chance alone would move so many samples so unevenly. "
+        "Below 0.05 the drop is more than chance explains."
+    )
+    return Table("Answers that changed against the baseline.", columns, tuple(rows), (note,))
+
+
+def latency_table(merged: Merged) -> Table | None:
+    """Everything known of the latencies; None where none was measured."""
+    rows = [row for row in merged.rows if row.run.latency]
+
+    def field(title: str, text: Callable[[Latency], str], numeric: bool = True) -> _Field:
+        def cell(row: Row) -> Cell:
+            return Cell(text(row.run.latency) if row.run.latency else MISSING)
+
+        return _Field(title, cell, numeric=numeric)
+
+    ms = numbers.milliseconds
+    fields = [
+        _Field("Precision", lambda row: Cell(row.label), optional=False, numeric=False),
+        field("p50", lambda latency: ms(latency.median_ms)),
+        field("p90", lambda latency: ms(latency.p90_ms)),
+        field("p99", lambda latency: ms(latency.p99_ms)),
+        field("Mean", lambda latency: ms(latency.mean_ms)),
+        field("Min", lambda latency: ms(latency.min_ms)),
+        field("First batch", lambda latency: ms(latency.first_ms)),
+        field("Batch size", lambda latency: numbers.whole(latency.batch_size)),
+        field("Timed batches", lambda latency: numbers.whole(latency.count)),
+        field("Warm-up batches", lambda latency: numbers.whole(latency.warmup)),
+        field("Clock", lambda latency: visible(latency.clock), numeric=False),
+    ]
+    if not rows:
+        return None
+    return _table("Latency of one batch in milliseconds; warm-up is not counted.", rows, fields)
+
+
+def outputs_table(merged: Merged) -> Table | None:
+    """Errors of each output in each precision, output by output; None without candidates."""
+    pairs = [(row, output) for row in merged.rows for output in row.run.outputs]
+    if not pairs:
+        return None
+    order = {name: index for index, name in enumerate(dict.fromkeys(pair[1].output for pair in pairs))}
+    shown = sorted(pairs, key=lambda pair: order[pair[1].output])
+    notes = [
+        f"{visible(output.output)}, {row.label}: {visible(output.note)}"
+        for row, output in pairs
+        if output.note
+    ]
+    if len(shown) > _MOST_OUTPUTS:
+        shown = sorted(pairs, key=lambda pair: _badness(pair[1]))[:_MOST_OUTPUTS]
+        notes = notes[:_MOST_OUTPUTS]
+        notes.append(f"The {_MOST_OUTPUTS} worst of {len(pairs)} rows; outputs.csv has all.")
+    titles = ("SQNR (dB)", "Cosine", "Max abs error", "Mean abs error", "Reference amax", "NaN or infinite")
+    columns = (Column("Output", False), Column("Precision", False), *map(Column, titles))
+    caption = "Error of each output against the baseline, over all samples. Higher SQNR is better."
+    rows = tuple(_output_cells(row, output) for row, output in shown)
+    gap = any(cell.missing for cells in rows for cell in cells)
+    first = (f"{MISSING}: not measured, or does not apply.",) if gap else ()
+    return Table(caption, columns, rows, (*first, *dict.fromkeys(notes)))
+
+
+def _badness(output: OutputError) -> float:
+    level = level_of(output)
+    return math.inf if level is None else level
+
+
+def _output_cells(row: Row, output: OutputError) -> tuple[Cell, ...]:
+    if output.sqnr_db is None or not math.isfinite(output.sqnr_db):
+        sqnr = Cell("no error" if is_exact(output) else fault_of(output) or MISSING)
+    else:
+        bar = min(1.0, max(0.0, output.sqnr_db / _FULL_BAR_DB))
+        sqnr = Cell(numbers.decibels(output.sqnr_db), bar=bar)
+    broken = numbers.whole(output.non_finite)
+    reference = f"reference: {output.reference_non_finite:,}" if output.reference_non_finite else ""
+    return (
+        Cell(
+            shorten(visible(output.output), _NAME_LIMIT),
+            f"{numbers.whole(output.elements)} values",
+            code=True,
+        ),
+        Cell(row.label),
+        sqnr,
+        Cell(numbers.cosine(output.cosine)),
+        Cell(numbers.significant(output.max_abs)),
+        Cell(numbers.significant(output.mean_abs)),
+        Cell(numbers.significant(output.reference_amax)),
+        Cell(broken, reference, "bad" if output.non_finite or output.reference_non_finite else ""),
+    )
+
+
+def worst_table(merged: Merged) -> Table | None:
+    """Samples that moved most, the precision that moved them most first; None where none are recorded."""
+    samples = [
+        (row.label if (row := merged.row_of(source, sample)) else visible(sample.precision.upper()), sample)
+        for source in merged.sources
+        for sample in source.results.worst
+    ]
+    if not samples:
+        return None
+    groups = [[pair for pair in samples if pair[0] == label] for label in dict(samples)]
+    kept = [pair for group in sorted(groups, key=_lowest) for pair in group[:_MOST_SAMPLES]]
+    classes = any(sample.candidate_class is not None for _, sample in kept)
+    titles = ["Precision", "Sample", *(["Label", "Baseline → candidate"] if classes else [])]
+    columns = [*(Column(title, False) for title in titles), Column("SQNR (dB)"), Column("Max abs error")]
+    left = len(samples) - len(kept)
+    notes = (f"{left} more are in the results file.",) if left else ()
+    rows = tuple(_sample_cells(label, sample, classes) for label, sample in kept)
+    return Table("Samples whose outputs moved most.", tuple(columns), rows, notes)
+
+
+def _lowest(group: Sequence[tuple[str, WorstSample]]) -> float:
+    return min((sample.sqnr_db for _, sample in group if sample.sqnr_db is not None), default=math.inf)
+
+
+def _class(number: int | None) -> str:
+    """A class number; −1 stands for no answer, where scores are NaN."""
+    return "none" if number is not None and number < 0 else numbers.whole(number)
+
+
+def _sample_cells(label: str, sample: WorstSample, classes: bool) -> tuple[Cell, ...]:
+    before, after = sample.baseline_class, sample.candidate_class
+    changed = before != after
+    origin = visible(sample.origin) if sample.origin != sample.sample_id else ""
+    answer = f"{_class(before)} → {_class(after)}" if changed else f"{_class(after)}, as before"
+    middle = (
+        Cell(shorten(visible(sample.label), _NAME_LIMIT) if sample.label is not None else MISSING),
+        Cell(answer, tone="bad" if changed else ""),
+    )
+    return (
+        Cell(label),
+        Cell(shorten(visible(sample.sample_id), _NAME_LIMIT), shorten(origin, _NAME_LIMIT), code=True),
+        *(middle if classes else ()),
+        Cell(numbers.decibels(sample.sqnr_db)),
+        Cell(numbers.significant(sample.max_abs)),
+    )
+
+
+def making_table(merged: Merged) -> Table:
+    """How each precision was made and run."""
+    fields = [
+        _Field("Precision", _name, optional=False, numeric=False),
+        _Field("How it was made", lambda row: Cell(visible(row.run.description) or MISSING), numeric=False),
+        _Field("Simulated", lambda row: Cell("yes" if row.run.simulated else "no"), numeric=False),
+        _Field("Q/DQ pairs", lambda row: Cell(numbers.whole(row.run.quantized_tensors))),
+        _Field("Inference of all samples", lambda row: Cell(numbers.seconds(row.run.seconds))),
+    ]
+    return _table("How each precision was made.", merged.rows, fields)

@@ -1,0 +1,33 @@
+"""Validation: what each precision costs in accuracy and takes in time."""
+
+from calib.validation.results import (
+    CalibrationRecord,
+    DatasetRecord,
+    Environment,
+    Latency,
+    Metric,
+    ModelRecord,
+    OutputError,
+    PrecisionRun,
+    Results,
+    WorstSample,
+    read_results,
+    write_results,
+)
+from calib.validation.run import validate
+
+__all__ = [
+    "CalibrationRecord",
+    "DatasetRecord",
+    "Environment",
+    "Latency",
+    "Metric",
+    "ModelRecord",
+    "OutputError",
+    "PrecisionRun",
+    "Results",
+    "WorstSample",
+    "read_results",
+    "validate",
+    "write_results",
+]

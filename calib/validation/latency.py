@@ -1,0 +1,202 @@
+"""Latency of several runners, timed in turn so that none has the cooler or the quieter machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from calib.data import Array
+from calib.errors import UsageError
+from calib.runners import Runner
+from calib.validation.results import Latency, PrecisionRun
+
+__all__ = ["LatencyPlan", "latency_remarks", "latency_warnings", "measure_latency", "summarize"]
+
+
+@dataclass(frozen=True)
+class LatencyPlan:
+    """How much to time.
+
+    Attributes:
+        batch_size: Samples a batch.
+        count: Timed batches for each runner, at most; 0 measures nothing.
+        warmup: Batches run before, for each runner, at most; at least 1 is run.
+        seconds: Time for all runners and batches together, warm-up included. At least
+            ``minimum`` batches are timed for each runner even if they take longer.
+        minimum: The fewest timed batches.
+    """
+
+    batch_size: int = 1
+    count: int = 100
+    warmup: int = 10
+    seconds: float = 30.0
+    minimum: int = 3
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.warmup < 1 or self.minimum < 1:
+            raise UsageError(
+                "Latency needs a batch size, warm-up and minimum of at least 1, got "
+                f"{self.batch_size}, {self.warmup} and {self.minimum}."
+            )
+        if self.count < 0 or not self.seconds > 0:
+            raise UsageError(
+                "Latency needs a count of at least 0 and a time above 0 s, got "
+                f"{self.count} and {self.seconds}."
+            )
+
+
+def measure_latency(
+    runners: Sequence[Runner],
+    feeds: Sequence[Mapping[str, Array]],
+    plan: LatencyPlan,
+    *,
+    simulated: bool,
+    now: Callable[[], float] = time.monotonic,
+) -> tuple[Latency, ...]:
+    """Times one batch on each runner, again and again, the runners in turn.
+
+    Each round times every runner once and starts with another one, so that drifts of the machine's
+    clock, temperature and load fall on all alike. Warm-up batches come first and are kept apart.
+
+    Args:
+        runners: What to time, each through its ``time_ms``.
+        feeds: One batch for each runner.
+        plan: How many batches and how long.
+        simulated: True where the figures say nothing of TensorRT's speed.
+        now: The clock of the budget, in seconds.
+
+    Returns:
+        One record for each runner, in their order.
+
+    Raises:
+        UsageError: The numbers of runners and feeds differ, or the plan times nothing.
+    """
+    if len(runners) != len(feeds) or not plan.count:
+        raise UsageError(
+            f"Latency needs one batch for each runner and a count above 0, got {len(runners)} runners, "
+            f"{len(feeds)} batches and count {plan.count}."
+        )
+    start = now()
+    # A fifth of the budget at most goes to the warm-up, whatever a batch takes.
+    warmup = _rounds(runners, feeds, plan.warmup, 1, lambda: now() - start < plan.seconds / 5)
+    timed = _rounds(runners, feeds, plan.count, plan.minimum, lambda: now() - start < plan.seconds)
+    return tuple(
+        summarize(timed[i], warmup[i], plan.batch_size, clock=runner.clock, simulated=simulated)
+        for i, runner in enumerate(runners)
+    )
+
+
+def _rounds(
+    runners: Sequence[Runner],
+    feeds: Sequence[Mapping[str, Array]],
+    count: int,
+    minimum: int,
+    in_budget: Callable[[], bool],
+) -> list[list[float]]:
+    times: list[list[float]] = [[] for _ in runners]
+    for done in range(count):
+        if done >= minimum and not in_budget():
+            break
+        for position in range(len(runners)):
+            index = (done + position) % len(runners)
+            times[index].append(runners[index].time_ms(feeds[index]))
+    return times
+
+
+def summarize(
+    times_ms: Sequence[float],
+    warmup_ms: Sequence[float],
+    batch_size: int,
+    *,
+    clock: str,
+    simulated: bool,
+) -> Latency:
+    """Median, percentiles and throughput of timed batches.
+
+    Percentiles are numpy's default: linear interpolation between the two nearest ranks. Below 100
+    batches p99 is close to the largest value. Throughput is batch size / median.
+
+    Args:
+        times_ms: Every timed batch, in milliseconds; at least one.
+        warmup_ms: Every warm-up batch; at least one, the first is the very first call.
+        batch_size: Samples a batch.
+        clock: How it was measured.
+        simulated: True where the figures say nothing of TensorRT's speed.
+
+    >>> found = summarize([1.0, 2.0, 3.0, 4.0, 5.0], [90.0], 6, clock="host", simulated=True)
+    >>> found.median_ms, found.p90_ms, found.first_ms, found.throughput_per_s
+    (3.0, 4.6, 90.0, 2000.0)
+    """
+    median, p90, p99 = (float(value) for value in np.percentile(times_ms, (50, 90, 99)))
+    return Latency(
+        batch_size=batch_size,
+        count=len(times_ms),
+        warmup=len(warmup_ms),
+        median_ms=median,
+        p90_ms=p90,
+        p99_ms=p99,
+        mean_ms=float(np.mean(times_ms)),
+        min_ms=float(np.min(times_ms)),
+        first_ms=float(warmup_ms[0]),
+        throughput_per_s=batch_size * 1e3 / median,
+        clock=clock,
+        simulated=simulated,
+        times_ms=tuple(float(value) for value in times_ms),
+        warmup_ms=tuple(float(value) for value in warmup_ms),
+    )
+
+
+def latency_remarks(runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
+    """Compares the medians in plain words, each candidate with FP32 and with FP16.
+
+    Args:
+        runs: Precisions of one model on one machine; INT8 may be there several times.
+
+    Returns:
+        A sentence for each pair; none for simulated figures, which say nothing of TensorRT's speed.
+    """
+    return tuple(_sentence(*pair) for pair in _pairs(runs))
+
+
+def latency_warnings(runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
+    """What a reader of the latency must know: that it is simulated, or that a candidate is slower."""
+    if any(run.latency is not None and run.latency.simulated for run in runs):
+        return ("Latency is of a CPU simulation: it says nothing of TensorRT's speed.",)
+    return tuple(_sentence(*pair) for pair in _pairs(runs) if pair[0].median_ms > pair[1].median_ms)
+
+
+class _Timed(NamedTuple):
+    label: str
+    median_ms: float
+
+
+def _pairs(runs: Sequence[PrecisionRun]) -> list[tuple[_Timed, _Timed]]:
+    """Candidates, each with what it is compared with."""
+    timed: dict[str, list[_Timed]] = {}
+    for run in runs:
+        if run.latency is not None and not run.latency.simulated:
+            timed.setdefault(run.precision, []).append(_Timed(run.label, run.latency.median_ms))
+    return [
+        (candidate, other)
+        for precision, against in (("fp16", "fp32"), ("int8", "fp32"), ("int8", "fp16"))
+        for candidate in timed.get(precision, ())
+        for other in timed.get(against, ())
+    ]
+
+
+def _sentence(candidate: _Timed, other: _Timed) -> str:
+    """One comparison.
+
+    >>> _sentence(_Timed("INT8", 5.0), _Timed("FP16", 4.0))
+    'INT8 is 1.25x slower than FP16 (p50 5.000 ms against 4.000 ms).'
+    """
+    figures = f"p50 {candidate.median_ms:.3f} ms against {other.median_ms:.3f} ms"
+    if candidate.median_ms == other.median_ms:
+        return f"{candidate.label} is as fast as {other.label} ({figures})."
+    slow, fast = sorted((candidate.median_ms, other.median_ms), reverse=True)
+    word = "slower" if candidate.median_ms == slow else "faster"
+    return f"{candidate.label} is {slow / fast:.2f}x {word} than {other.label} ({figures})."

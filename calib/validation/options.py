@@ -1,0 +1,169 @@
+"""The arguments of a validation run, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calib.errors import EngineError, UsageError
+from calib.validation.latency import LatencyPlan
+
+__all__ = ["PRECISIONS", "Options", "ordered_precisions"]
+
+PRECISIONS = ("fp32", "fp16", "int8")
+
+_RUNNERS = ("onnxruntime", "tensorrt", "pytorch")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to validate; construction checks, but reads and writes nothing.
+
+    Attributes:
+        precisions: "fp32", "fp16", "int8"; FP32 is always run, as the baseline.
+        runner: "onnxruntime".
+        caches: Calibration caches; INT8 needs one, and is run once for each.
+        samples: Number of validation samples; None for all.
+        batch_size: Samples a batch.
+        seed: Seed of the choice of samples where the data is a dataset from Python.
+        out: Folder for ``results.json``; None writes nothing.
+        latency: How latency is timed.
+        keep_float: Regular expressions of nodes that stay in float in INT8.
+        scores: The output that holds class scores.
+        allow_overlap: Whether calibration samples may be validated on.
+        threads: Threads within an operator; None for every core.
+    """
+
+    precisions: tuple[str, ...] = PRECISIONS
+    runner: str = "onnxruntime"
+    caches: tuple[str, ...] = ()
+    samples: int | None = None
+    batch_size: int = 32
+    seed: int | None = None
+    out: str | None = None
+    latency: LatencyPlan = field(default_factory=LatencyPlan)
+    keep_float: tuple[str, ...] = ()
+    scores: str | None = None
+    allow_overlap: bool = False
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_runner(self.runner)
+        if self.precisions != ordered_precisions(self.precisions):
+            raise UsageError(f"Precisions must begin with fp32 and not repeat, got {self.precisions}.")
+        for name, value in (("Samples", self.samples), ("Batch size", self.batch_size)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} must be at least 1, got {value}.")
+
+    @property
+    def results_path(self) -> Path | None:
+        """Where the results go."""
+        return None if self.out is None else Path(self.out) / "results.json"
+
+    def check_cache(self, model: str, data: str) -> None:
+        """Refuses INT8 without a calibration cache.
+
+        Args:
+            model: The model's path, for the commands in the message.
+            data: The recipe, for the commands in the message.
+
+        Raises:
+            UsageError: It gives the commands to run.
+        """
+        if "int8" not in self.precisions or self.caches:
+            return
+        cache = os.fspath(Path(model).with_suffix(".cache"))
+        recipe = shlex.quote(data)
+        raise UsageError(
+            "INT8 needs the ranges of a calibration, and no cache was given. Run:\n"
+            f"  calib calibrate {shlex.quote(model)} --data {recipe} --out {shlex.quote(cache)}\n"
+            f"  calib validate {shlex.quote(model)} --data {recipe} --cache {shlex.quote(cache)}\n"
+            "or leave INT8 out with --precisions fp32,fp16."
+        )
+
+    def command(self, model: str, data: str) -> str:
+        """The command that repeats the run on a recipe.
+
+        Args:
+            model: The model's path.
+            data: The recipe.
+        """
+        words = ["calib", "validate", model, "--data", data, "--precisions", ",".join(self.precisions)]
+        for name, value in self._changed().items():
+            flag = "--" + name.replace("_", "-")
+            values = value if isinstance(value, tuple) else (value,)
+            for item in values:
+                words += [flag] if item is True else [flag, str(item)]
+        return shlex.join(words)
+
+    def call(self, model: str, dataset: str) -> str:
+        """The call that repeats the run on a dataset that was made in Python.
+
+        Args:
+            model: The model's path.
+            dataset: The dataset's name.
+        """
+        options = {"precisions": self.precisions, **self._changed()}
+        if self.seed is not None:
+            options["seed"] = self.seed
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        return f"calib.validate({model!r}, dataset, {given})  # dataset: {dataset}"
+
+    def _changed(self) -> dict[str, Any]:
+        """Options that are not as they are by default, by the name they have in Python."""
+        usual = Options(precisions=self.precisions)
+        caches = self.caches[0] if len(self.caches) == 1 else self.caches
+        pairs = {
+            "cache": (caches, ()),
+            "samples": (self.samples, None),
+            "batch_size": (self.batch_size, usual.batch_size),
+            "latency_batch": (self.latency.batch_size, usual.latency.batch_size),
+            "latency_count": (self.latency.count, usual.latency.count),
+            "latency_seconds": (self.latency.seconds, usual.latency.seconds),
+            "keep_float": (self.keep_float, ()),
+            "scores": (self.scores, None),
+            "allow_overlap": (self.allow_overlap, False),
+            "threads": (self.threads, None),
+            "out": (self.out, None),
+        }
+        return {name: value for name, (value, default) in pairs.items() if value != default}
+
+
+def ordered_precisions(names: Sequence[str]) -> tuple[str, ...]:
+    """Precisions in the order they are asked for, without repeats, the FP32 baseline first.
+
+    Raises:
+        UsageError: A name is unknown, or there is none.
+
+    >>> ordered_precisions(["int8", "fp32", "int8"])
+    ('fp32', 'int8')
+    """
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",")]
+    if not names:
+        raise UsageError(f"No precision given. Choose from {', '.join(PRECISIONS)}.")
+    for name in names:
+        _check_known("precision", name, PRECISIONS)
+    return tuple(dict.fromkeys(("fp32", *names)))
+
+
+def _check_runner(name: str) -> None:
+    _check_known("runner", name, _RUNNERS)
+    if name != "onnxruntime":
+        raise EngineError(
+            f"This version of calib cannot validate on {name} yet; it runs models on ONNX Runtime. "
+            "Leave --runner out, or use --runner onnxruntime."
+        )
+
+
+def _check_known(what: str, name: str, known: Sequence[str]) -> None:
+    if name in known:
+        return
+    close = difflib.get_close_matches(name.lower(), known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise UsageError(f"Unknown {what} {name!r}.{hint} Choose from {', '.join(known)}.")

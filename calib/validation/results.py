@@ -1,0 +1,377 @@
+"""What a validation run found, as plain frozen records that go to JSON and back.
+
+Reports, gates and baselines read these records only, never live objects. A number that could not be
+measured is None with a note beside it: JSON has no NaN.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+from pydantic import ValidationError as _PydanticError
+
+from calib.errors import ValidationError
+from calib.files import write_text
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "CalibrationRecord",
+    "DatasetRecord",
+    "Environment",
+    "Latency",
+    "Metric",
+    "ModelRecord",
+    "OutputError",
+    "PrecisionRun",
+    "Results",
+    "WorstSample",
+    "read_results",
+    "write_results",
+]
+
+SCHEMA_VERSION = 1
+
+_MAX_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """The model under test. Shapes hold numbers, or a name where a size is dynamic."""
+
+    name: str
+    path: str
+    sha256: str
+    opset: int
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    nodes: int
+    parameters: int
+
+
+@dataclass(frozen=True)
+class DatasetRecord:
+    """The validation dataset. ``fingerprint`` covers source, preprocessing, sample ids and labels."""
+
+    name: str
+    recipe: str
+    fingerprint: str
+    samples: int
+    preprocess: dict[str, Any]
+    overlap_with_calibration: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CalibrationRecord:
+    """A calibration cache that INT8 ranges came from.
+
+    Attributes:
+        name: Short name, unique in the results: "entropy", "minmax", or the file's.
+        cache: The file.
+        sha256: Its hash.
+        header: Its first line.
+        algorithm: The algorithm that the header states.
+        tensors: Number of tensors with a scale.
+        samples: Number of calibration samples; this and the following are None without a sidecar,
+            since the cache alone does not tell.
+        batch_size: Samples a batch of the calibration.
+        seed: Seed of the choice of samples.
+        dataset: Name of the calibration dataset.
+        overlap: Number of validation samples that were calibrated on.
+    """
+
+    name: str
+    cache: str
+    sha256: str
+    header: str
+    algorithm: str
+    tensors: int
+    samples: int | None = None
+    batch_size: int | None = None
+    seed: int | None = None
+    dataset: str | None = None
+    overlap: int | None = None
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """How far one output of a candidate is from the FP32 reference, over all samples.
+
+    Attributes:
+        output: The output's name.
+        elements: Number of values compared.
+        max_abs: Largest absolute error, in the output's unit.
+        mean_abs: Mean absolute error, in the output's unit.
+        cosine: Cosine similarity of the two outputs as flat vectors.
+        sqnr_db: 10·log10(Σ reference² / Σ error²), in dB; None where there is no error, or no signal.
+        reference_amax: Largest absolute value of the reference.
+        non_finite: Number of values that are NaN or infinite in the candidate.
+        reference_non_finite: The same, in the reference.
+        note: Why a figure is None, or what to know about it.
+        verdict: "differs", "equal", "candidate not finite", "both not finite", "baseline not finite"
+            or "rows differ" (the number of rows, such as detections, is not the same).
+        both_non_finite: Number of values that are NaN or infinite in both, at the same place.
+    """
+
+    output: str
+    elements: int
+    max_abs: float | None
+    mean_abs: float | None
+    cosine: float | None
+    sqnr_db: float | None
+    reference_amax: float | None
+    non_finite: int = 0
+    reference_non_finite: int = 0
+    note: str = ""
+    verdict: str = "differs"
+    both_non_finite: int = 0
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of accuracy with its interval.
+
+    Attributes:
+        name: "top1", "top5", "top1_agreement", "top5_agreement".
+        value: The figure, a share between 0 and 1 for these; None where nothing was measured.
+        count: Number of samples behind it.
+        successes: Number of samples that were right, for shares.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        confidence: The interval's confidence, 0.95.
+        interval: How it was made: "Wilson".
+        higher_is_better: Direction.
+        drop: Baseline value minus this value, signed; None for the baseline and for agreement.
+        note: Ties, skipped samples, why a figure is None.
+        ties: Number of samples whose highest score several classes share.
+    """
+
+    name: str
+    value: float | None
+    count: int
+    successes: int | None = None
+    low: float | None = None
+    high: float | None = None
+    confidence: float = 0.95
+    interval: str = "Wilson"
+    higher_is_better: bool = True
+    drop: float | None = None
+    note: str = ""
+    ties: int = 0
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Time for one batch, in milliseconds, warm-up apart, precisions timed in turn.
+
+    Attributes:
+        batch_size: Samples a batch.
+        count: Number of timed batches.
+        warmup: Number of batches run before, not counted.
+        median_ms: Median.
+        p90_ms: 90th percentile.
+        p99_ms: 99th percentile.
+        mean_ms: Mean.
+        min_ms: Smallest.
+        first_ms: The very first batch, warm-up included.
+        throughput_per_s: Samples a second at the median.
+        clock: How it was measured.
+        simulated: True where the figure says nothing of TensorRT's speed.
+        times_ms: Every timed batch, in order.
+        warmup_ms: Every batch run before, in order; the first is ``first_ms``.
+    """
+
+    batch_size: int
+    count: int
+    warmup: int
+    median_ms: float
+    p90_ms: float
+    p99_ms: float
+    mean_ms: float
+    min_ms: float
+    first_ms: float
+    throughput_per_s: float
+    clock: str
+    simulated: bool
+    times_ms: tuple[float, ...] = ()
+    warmup_ms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class PrecisionRun:
+    """One precision of the model on one runner.
+
+    Attributes:
+        label: What to call the run, unique in the results: "FP32", "INT8", or "INT8 entropy" where
+            several calibrations are compared.
+        precision: "fp32", "fp16" or "int8".
+        runner: "onnxruntime", "tensorrt" or "pytorch".
+        role: "baseline" for the FP32 reference, else "candidate".
+        simulated: True where arithmetic of the precision is simulated in float.
+        description: How the precision was made: "Q/DQ simulated in float …".
+        outputs: Errors against the baseline, an entry an output; empty for the baseline.
+        metrics: Accuracy figures.
+        predictions: Top-1 class of every sample, in the order of ``Results.sample_ids``, −1 where
+            its scores hold a NaN; None where the model is not a classifier.
+        latency: None where latency was not measured.
+        model_bytes: Size of the model file or engine that ran.
+        quantized_tensors: Number of Q/DQ pairs; None where there are none to count.
+        seconds: Time that inference of all samples took.
+        calibration: Name of the calibration whose ranges it has; empty for FP32 and FP16.
+    """
+
+    label: str
+    precision: str
+    runner: str
+    role: Literal["baseline", "candidate"]
+    simulated: bool
+    description: str
+    outputs: tuple[OutputError, ...]
+    metrics: tuple[Metric, ...]
+    predictions: tuple[int, ...] | None
+    latency: Latency | None
+    model_bytes: int
+    quantized_tensors: int | None
+    seconds: float
+    calibration: str = ""
+
+
+@dataclass(frozen=True)
+class WorstSample:
+    """A sample whose outputs moved most, or whose answer changed, in one precision.
+
+    Attributes:
+        precision: The candidate.
+        sample_id: The sample's id.
+        origin: File or index it came from.
+        label: Its label as text, where there is one.
+        baseline_class: Class that the baseline answers; None for non-classifiers.
+        candidate_class: Class that the candidate answers.
+        sqnr_db: SQNR of all this sample's float outputs against the baseline.
+        max_abs: Largest absolute error.
+        calibration: Name of the calibration of that candidate; empty for FP16.
+    """
+
+    precision: str
+    sample_id: str
+    origin: str
+    label: str | None
+    baseline_class: int | None
+    candidate_class: int | None
+    sqnr_db: float | None
+    max_abs: float | None
+    calibration: str = ""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The machine and software of a run."""
+
+    machine: str
+    system: str
+    processor: str
+    logical_cores: int
+    memory_gib: float
+    python: str
+    packages: dict[str, str]
+    gpu: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    tensorrt: str | None = None
+    session_options: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything one ``calib validate`` run found.
+
+    Attributes:
+        schema: Version of this layout.
+        calib_version: Version of calib that wrote it.
+        created: UTC time, ISO 8601.
+        command: How to repeat the run.
+        task: "classification" where accuracy against classes was judged, else None.
+        model: The model under test.
+        dataset: The validation dataset.
+        runs: One for each precision, the baseline first; one for each calibration in INT8.
+        sample_ids: Every sample, in the order of predictions.
+        labels: Class number of every sample; None where unknown.
+        worst: Samples that moved most.
+        environment: The machine.
+        calibrations: Where INT8 ranges came from, one for each calibration cache.
+        warnings: What a reader must know before believing a figure.
+    """
+
+    schema: int
+    calib_version: str
+    created: str
+    command: str
+    task: str | None
+    model: ModelRecord
+    dataset: DatasetRecord
+    runs: tuple[PrecisionRun, ...]
+    sample_ids: tuple[str, ...]
+    labels: tuple[int, ...] | None
+    worst: tuple[WorstSample, ...]
+    environment: Environment
+    calibrations: tuple[CalibrationRecord, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The record as strict JSON, indented."""
+        return _ADAPTER.dump_json(self, indent=1).decode("utf-8") + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes, source: str = "results") -> Results:
+        """Reads what ``to_json`` wrote.
+
+        Args:
+            text: The JSON.
+            source: The file's name, for messages.
+
+        Raises:
+            ValidationError: It is not JSON, of another schema version, or lacks fields.
+        """
+        try:
+            results = _ADAPTER.validate_json(text)
+        except _PydanticError as error:
+            raise ValidationError(_explain(error, source)) from error
+        if results.schema != SCHEMA_VERSION:
+            raise ValidationError(
+                f"{source} has results schema {results.schema}, this calib reads {SCHEMA_VERSION}. "
+                "Run the validation again, or use the calib version that wrote it."
+            )
+        return results
+
+
+_ADAPTER = TypeAdapter(Results)
+
+
+def _explain(error: _PydanticError, source: str) -> str:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "the whole file"
+    return f"{source} is not a calib results file: {place}: {first['msg']} ({error.error_count()} faults)."
+
+
+def write_results(results: Results, path: str | os.PathLike[str]) -> Path:
+    """Writes results as JSON, whole or not at all."""
+    return write_text(path, results.to_json())
+
+
+def read_results(path: str | os.PathLike[str]) -> Results:
+    """Reads a results file.
+
+    Raises:
+        ValidationError: There is no such file, it is too large, or not a results file.
+    """
+    source = Path(path)
+    try:
+        if source.stat().st_size > _MAX_BYTES:
+            raise ValidationError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: not a results file.")
+        return Results.from_json(source.read_bytes(), str(source))
+    except OSError as error:
+        raise ValidationError(f"Cannot read results {source}: {error.strerror or error}.") from error

@@ -1,0 +1,324 @@
+"""The validation run: dataset → every precision on the same batches → results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calib.data import Dataset, Recipe
+from calib.files import check_writable
+from calib.progress import track
+from calib.validation.comparison import Comparison, PrecisionFindings
+from calib.validation.environment import describe_environment
+from calib.validation.latency import LatencyPlan, latency_warnings, measure_latency
+from calib.validation.options import PRECISIONS, Options, ordered_precisions
+from calib.validation.provenance import Calibration, read_calibrations
+from calib.validation.results import (
+    SCHEMA_VERSION,
+    Latency,
+    ModelRecord,
+    PrecisionRun,
+    Results,
+    write_results,
+)
+from calib.validation.subject import Subject, batches, latency_batch, open_subject
+from calib.validation.variants import Variant, make_variants
+
+if TYPE_CHECKING:
+    from calib.graph import FeedBuilder, OnnxModel
+
+__all__ = ["validate"]
+
+_WORST = 10
+
+
+def validate(
+    model: str | os.PathLike[str] | OnnxModel,
+    data: str | os.PathLike[str] | Recipe | Dataset,
+    *,
+    precisions: Sequence[str] = PRECISIONS,
+    runner: str = "onnxruntime",
+    cache: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    samples: int | None = None,
+    batch_size: int = 32,
+    seed: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    latency_batch: int = 1,
+    latency_count: int = 100,
+    latency_seconds: float = 30.0,
+    keep_float: Sequence[str] = (),
+    scores: str | None = None,
+    allow_overlap: bool = False,
+    threads: int | None = None,
+) -> Results:
+    """Compares a model's precisions with its FP32 baseline: outputs, accuracy, latency.
+
+    Args:
+        model: The FP32 ONNX model, or its path.
+        data: A recipe, its path or shipped name, or a dataset.
+        precisions: "fp32", "fp16", "int8". FP32 is always run, as the baseline.
+        runner: "onnxruntime". INT8 is simulated there in float, as TensorRT computes it.
+        cache: The calibration cache, or several to compare: INT8 needs one, and is run once for each.
+            Their samples are left out of the validation.
+        samples: Number of validation samples; None for all.
+        batch_size: Samples a batch. A model with a fixed batch size takes its own.
+        seed: Seed of the choice of ``samples`` from a dataset from Python; recipes have their own.
+        out: Folder in which ``results.json`` is written; None writes nothing.
+        latency_batch: Samples in a timed batch.
+        latency_count: Timed batches for each precision; 0 leaves latency out.
+        latency_seconds: Time for all of them together.
+        keep_float: Regular expressions of nodes (or their outputs) that stay in float in INT8.
+        scores: The output that holds class scores; None finds it.
+        allow_overlap: Validate on calibration samples too; they are counted and warned of.
+        threads: Threads within an operator; None for every core.
+
+    Returns:
+        Everything that was found.
+
+    Raises:
+        UsageError: An option cannot be meant, INT8 has no cache, or two caches are the same.
+        CalibError: Model, data or cache cannot be used, with what and why; nothing is written then.
+    """
+    options = Options(
+        precisions=ordered_precisions(precisions),
+        runner=runner,
+        caches=_cache_paths(cache),
+        samples=samples,
+        batch_size=batch_size,
+        seed=seed,
+        out=None if out is None else os.fspath(out),
+        latency=LatencyPlan(latency_batch, latency_count, seconds=latency_seconds),
+        keep_float=tuple(keep_float),
+        scores=scores,
+        allow_overlap=allow_overlap,
+        threads=threads,
+    )
+    return _run(model, data, options)
+
+
+def _cache_paths(
+    cache: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+) -> tuple[str, ...]:
+    if cache is None:
+        return ()
+    paths = (cache,) if isinstance(cache, (str, os.PathLike)) else cache
+    return tuple(os.fspath(path) for path in paths)
+
+
+def _run(
+    model: str | os.PathLike[str] | OnnxModel,
+    data: str | os.PathLike[str] | Recipe | Dataset,
+    options: Options,
+) -> Results:
+    from calib.graph import load_model
+
+    model_name, data_name = _model_name(model), _data_name(data)
+    options.check_cache(model_name, data_name)
+    if options.results_path is not None:
+        check_writable(options.results_path)
+    calibrations = read_calibrations(options.caches)
+    subject = open_subject(
+        data,
+        samples=options.samples,
+        seed=options.seed,
+        exclude=_calibrated_on(calibrations),
+        allow_overlap=options.allow_overlap,
+    )
+    network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
+    run = _ValidationRun(network, subject, calibrations, options)
+    repeat = options.call if isinstance(data, Dataset) else options.command
+    results = run.results(repeat(model_name, data_name))
+    if options.results_path is not None:
+        write_results(results, options.results_path)
+    return results
+
+
+def _calibrated_on(calibrations: Sequence[Calibration]) -> frozenset[str]:
+    return frozenset().union(*(calibration.sample_ids for calibration in calibrations))
+
+
+def _model_name(model: str | os.PathLike[str] | OnnxModel) -> str:
+    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else str(model.path)
+
+
+def _data_name(data: str | os.PathLike[str] | Recipe | Dataset) -> str:
+    if isinstance(data, (str, os.PathLike)):
+        return os.fspath(data)
+    if isinstance(data, Recipe) and data.path.is_file():
+        return str(data.path)
+    return data.name
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the pass over the data and the clock gave."""
+
+    comparison: Comparison
+    variants: tuple[Variant, ...]
+    latencies: tuple[Latency | None, ...]
+
+
+class _ValidationRun:
+    """One model, one dataset, all precisions."""
+
+    def __init__(
+        self,
+        model: OnnxModel,
+        subject: Subject,
+        calibrations: Sequence[Calibration],
+        options: Options,
+    ) -> None:
+        from calib.graph import FeedBuilder
+
+        self._model = model
+        self._subject = subject
+        self._calibrations = calibrations
+        self._options = options
+        self._builder: FeedBuilder = FeedBuilder(model.inputs, str(model.path))
+
+    def results(self, command: str) -> Results:
+        """Runs everything and records it."""
+        from calib import __version__
+
+        found = self._measure()
+        dataset, comparison = self._subject.dataset, found.comparison
+        runs = self._runs(found)
+        overlap = len(_calibrated_on(self._calibrations).intersection(dataset.ids))
+        return Results(
+            schema=SCHEMA_VERSION,
+            calib_version=__version__,
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            command=command,
+            task="classification" if comparison.classify else None,
+            model=_model_record(self._model),
+            dataset=self._subject.record(overlap, (*self._batch_notes(), *self._builder.notes)),
+            runs=runs,
+            sample_ids=dataset.ids,
+            labels=None if comparison.labels is None else tuple(comparison.labels.tolist()),
+            worst=tuple(
+                sample
+                for candidate in comparison.findings[1:]
+                for sample in comparison.worst(candidate, _WORST)
+            ),
+            environment=describe_environment(found.variants[0].runner.session_options),
+            calibrations=tuple(calibration.record(dataset) for calibration in self._calibrations),
+            warnings=self._warnings(found, runs),
+        )
+
+    def _measure(self) -> _Found:
+        options = self._options
+        with ExitStack() as stack:
+            variants = []
+            for variant in make_variants(
+                self._model,
+                options.precisions,
+                self._calibrations,
+                keep_float=options.keep_float,
+                threads=options.threads,
+            ):
+                stack.enter_context(variant.runner)
+                variants.append(variant)
+            comparison = self._compare(variants)
+            latencies = self._time(variants)
+        return _Found(comparison, tuple(variants), latencies)
+
+    def _compare(self, variants: Sequence[Variant]) -> Comparison:
+        dataset, fixed = self._subject.dataset, self._model.fixed_batch
+        comparison = Comparison(
+            [variant.runner for variant in variants],
+            dataset,
+            classify=self._subject.task == "classification",
+            scores=self._options.scores,
+            names=[variant.name for variant in variants],
+        )
+        total = ceil(len(dataset) / (fixed or self._options.batch_size))
+        pairs = batches(dataset, self._options.batch_size, fixed)
+        for batch, fed in track(pairs, total, "Validating"):
+            comparison.add(batch, self._builder.feeds(fed), len(fed))
+        return comparison
+
+    def _time(self, variants: Sequence[Variant]) -> tuple[Latency | None, ...]:
+        plan, fixed = self._options.latency, self._model.fixed_batch
+        if not plan.count:
+            return (None,) * len(variants)
+        if fixed is not None and fixed != plan.batch_size:
+            plan = LatencyPlan(fixed, plan.count, plan.warmup, plan.seconds, plan.minimum)
+        feeds = self._builder.feeds(latency_batch(self._subject.dataset, plan.batch_size))
+        runners = [variant.runner for variant in variants]
+        # Whatever a CPU takes, TensorRT takes something else.
+        return measure_latency(runners, [feeds] * len(runners), plan, simulated=True)
+
+    def _batch_notes(self) -> tuple[str, ...]:
+        fixed = self._model.fixed_batch
+        if fixed is None or fixed == self._options.batch_size == self._options.latency.batch_size:
+            return ()
+        missing = -len(self._subject.dataset) % fixed
+        filled = f"; the last batch was filled up with {missing} repeats, not counted" if missing else ""
+        return (f"The model insists on batches of {fixed}, which was used throughout{filled}.",)
+
+    def _runs(self, found: _Found) -> tuple[PrecisionRun, ...]:
+        return tuple(
+            self._precision_run(found.comparison, findings, variant, latency)
+            for findings, variant, latency in zip(
+                found.comparison.findings, found.variants, found.latencies, strict=True
+            )
+        )
+
+    @staticmethod
+    def _precision_run(
+        comparison: Comparison, found: PrecisionFindings, variant: Variant, latency: Latency | None
+    ) -> PrecisionRun:
+        baseline = found is comparison.baseline
+        return PrecisionRun(
+            label=variant.name.label,
+            precision=variant.name.precision,
+            runner=variant.runner.name,
+            role="baseline" if baseline else "candidate",
+            simulated=variant.runner.simulated,
+            description=variant.description,
+            outputs=() if baseline else found.output_errors(),
+            metrics=comparison.metrics(found),
+            predictions=tuple(found.counter.predictions) if comparison.classify else None,
+            latency=latency,
+            model_bytes=variant.runner.model_bytes,
+            quantized_tensors=variant.quantized_tensors,
+            seconds=found.seconds,
+            calibration=variant.name.calibration,
+        )
+
+    def _warnings(self, found: _Found, runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
+        recipe, dataset = self._subject.recipe, self._subject.dataset
+        provenance = (
+            warning
+            for calibration in self._calibrations
+            for warning in calibration.warnings(self._model, recipe, dataset)
+        )
+        left_float = (warning for variant in found.variants for warning in variant.warnings)
+        return (
+            *found.comparison.warnings(),
+            *provenance,
+            *left_float,
+            *latency_warnings(runs),
+        )
+
+
+def _model_record(model: OnnxModel) -> ModelRecord:
+    graph = model.proto.graph
+    sizes = (int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer)
+    return ModelRecord(
+        name=model.path.name,
+        path=str(model.path),
+        sha256=model.sha256,
+        opset=model.opset,
+        inputs={spec.name: str(spec) for spec in model.inputs},
+        outputs={spec.name: str(spec) for spec in model.outputs},
+        nodes=len(graph.node),
+        parameters=sum(sizes),
+    )

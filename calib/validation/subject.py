@@ -1,0 +1,150 @@
+"""The validation dataset, opened without the samples that were calibrated on, and cut into batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calib.data import Batch, Dataset, Recipe, fingerprint, load_recipe, open_validation, shipped_recipes
+from calib.data.dataset import stack
+from calib.data.selection import choose
+from calib.errors import DatasetError, UsageError
+from calib.validation.results import DatasetRecord
+
+__all__ = ["Subject", "batches", "filled_batch", "latency_batch", "open_subject"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The samples to validate on.
+
+    Attributes:
+        dataset: The validation dataset.
+        recipe: Where it came from; None for a dataset from Python.
+    """
+
+    dataset: Dataset
+    recipe: Recipe | None
+
+    @property
+    def task(self) -> str | None:
+        """The task that the recipe states."""
+        return self.recipe.task if self.recipe is not None else None
+
+    def record(self, overlap: int, notes: tuple[str, ...]) -> DatasetRecord:
+        """The dataset as results keep it.
+
+        Args:
+            overlap: Number of its samples that were calibrated on.
+            notes: What was left out or converted, beside the dataset's own notes.
+        """
+        preprocess: dict[str, Any] = dict(
+            self.dataset.description if self.recipe is None else self.recipe.preprocess
+        )
+        return DatasetRecord(
+            name=self.dataset.name,
+            recipe="" if self.recipe is None else _recipe_name(self.recipe),
+            fingerprint=fingerprint(self.dataset),
+            samples=len(self.dataset),
+            preprocess=preprocess,
+            overlap_with_calibration=overlap,
+            notes=(*self.dataset.notes, *notes),
+        )
+
+
+def _recipe_name(recipe: Recipe) -> str:
+    """The path of a recipe, or the name of a shipped one: where calib is installed tells nothing."""
+    names = {path: name for name, path in shipped_recipes().items()}
+    return names.get(recipe.path, str(recipe.path))
+
+
+def open_subject(
+    data: str | os.PathLike[str] | Recipe | Dataset,
+    *,
+    samples: int | None = None,
+    seed: int | None = None,
+    exclude: Collection[str] = (),
+    allow_overlap: bool = False,
+) -> Subject:
+    """Opens the validation data.
+
+    Args:
+        data: A recipe, its path or shipped name, or a dataset.
+        samples: Number of samples; None for all.
+        seed: Seed of the choice of samples from a dataset.
+        exclude: Ids of the calibration samples.
+        allow_overlap: Whether those may be validated on.
+
+    Raises:
+        DatasetError: The data cannot be read, or nothing is left of it.
+        UsageError: There are fewer samples, or a seed was given for a recipe.
+    """
+    if isinstance(data, Dataset):
+        left_out = () if allow_overlap else exclude
+        return Subject(_chosen(data, samples, seed, frozenset(left_out)), None)
+    if seed is not None:
+        raise UsageError(
+            "A recipe has its own seed (validation.seed): seed= is for datasets made in Python. Leave it out."
+        )
+    recipe = data if isinstance(data, Recipe) else load_recipe(data)
+    dataset = open_validation(recipe, samples=samples, exclude=exclude, allow_overlap=allow_overlap)
+    return Subject(dataset, recipe)
+
+
+def _chosen(dataset: Dataset, samples: int | None, seed: int | None, exclude: frozenset[str]) -> Dataset:
+    kept = [index for index, name in enumerate(dataset.ids) if name not in exclude]
+    if not kept:
+        raise DatasetError(
+            f"No samples: the calibration names all {len(dataset)} ids of dataset {dataset.name!r}. "
+            "If these are other samples, give the dataset another name; if they are the same, give other "
+            "validation data or allow the overlap."
+        )
+    rest = dataset if len(kept) == len(dataset) else dataset.subset(kept)
+    if len(kept) < len(dataset):
+        left_out = len(dataset) - len(kept)
+        rest = rest.with_notes(f"Left out {left_out} of {len(dataset)} samples: they were calibrated on.")
+    if samples is None:
+        return rest
+    if samples > len(rest):
+        raise UsageError(
+            f"{samples} validation samples are wanted, but dataset {dataset.name!r} has {len(rest)} that "
+            "were not calibrated on. Ask for fewer samples, or add data."
+        )
+    return rest.subset(sorted(choose(len(rest), samples, seed or 0, rest.labels)))
+
+
+def filled_batch(batch: Batch, size: int) -> Batch:
+    """Repeats the last sample until a batch has the size that a model insists on."""
+    missing = size - len(batch)
+    if missing <= 0:
+        return batch
+    return Batch(
+        ids=batch.ids + batch.ids[-1:] * missing,
+        inputs={
+            name: np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
+            for name, array in batch.inputs.items()
+        },
+        labels=batch.labels + batch.labels[-1:] * missing,
+        origins=batch.origins + batch.origins[-1:] * missing,
+    )
+
+
+def latency_batch(dataset: Dataset, size: int) -> Batch:
+    """The first samples as one batch, repeated in order where there are fewer."""
+    return stack([dataset[index % len(dataset)] for index in range(size)])
+
+
+def batches(dataset: Dataset, size: int, fixed: int | None) -> Iterator[tuple[Batch, Batch]]:
+    """Batches of samples, each with the batch that is fed.
+
+    Args:
+        dataset: The samples.
+        size: Samples a batch.
+        fixed: The batch size that the model insists on; None where any goes.
+    """
+    for batch in dataset.batches(fixed or size):
+        yield batch, filled_batch(batch, fixed or 0)
