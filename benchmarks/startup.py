@@ -33,9 +33,8 @@ def main() -> None:
     rounds = [{name: seconds(command) for name, command in COMMANDS.items()} for _ in range(RUNS)]
     for name in COMMANDS:
         times = [turn[name] for turn in rounds]
-        print(
-            f"{name:16} median {statistics.median(times):.3f} s  (of {RUNS}; {min(times):.3f} … {max(times):.3f})"
-        )
+        middle = statistics.median(times)
+        print(f"{name:16} median {middle:.3f} s  (of {RUNS}; {min(times):.3f} … {max(times):.3f})")
 
 
 if __name__ == "__main__":
