@@ -1,9 +1,12 @@
 """Calibrators: from activations to ranges, and the files that hold them."""
 
-from calib.calibrators.base import Calibrator
+from calib.calibrators.base import Calibrator, absolute_maximum, check_finite
 from calib.calibrators.cache import CalibrationCache, unusable_reason
 from calib.calibrators.entropy import EntropyCalibrator
+from calib.calibrators.magnitude import MagnitudeCalibrator, MagnitudeHistogram
 from calib.calibrators.minmax import MinMaxCalibrator
+from calib.calibrators.mse import MSECalibrator
+from calib.calibrators.percentile import PercentileCalibrator
 from calib.calibrators.provenance import Sidecar, read_sidecar, sidecar_path, write_with_sidecar
 from calib.calibrators.ranges import RangeTable, scale_of
 from calib.calibrators.registry import CALIBRATORS, make_calibrator
@@ -14,9 +17,15 @@ __all__ = [
     "CalibrationCache",
     "Calibrator",
     "EntropyCalibrator",
+    "MSECalibrator",
+    "MagnitudeCalibrator",
+    "MagnitudeHistogram",
     "MinMaxCalibrator",
+    "PercentileCalibrator",
     "RangeTable",
     "Sidecar",
+    "absolute_maximum",
+    "check_finite",
     "decode_version",
     "encode_version",
     "make_calibrator",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar
 
@@ -10,12 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from calib.calibrators.base import Calibrator, check_finite
+from calib.calibrators.base import Arrays, Calibrator
 from calib.calibrators.histogram import BINS, GrowingHistogram
-from calib.calibrators.minmax import absolute_maximum
-from calib.calibrators.ranges import RangeTable
-from calib.data import Array
-from calib.errors import CalibrationError
 
 __all__ = ["EntropyCalibrator", "divergences", "entropy_amax"]
 
@@ -27,7 +22,7 @@ _TIE = 1e-12
 Floats = npt.NDArray[np.float64]
 
 
-class EntropyCalibrator(Calibrator):
+class EntropyCalibrator(Calibrator[GrowingHistogram]):
     """Ranges that lose the least information, exactly as IInt8EntropyCalibrator2 finds them.
 
     Right for the activations of convolutional networks. Clips rare large values, so box coordinates
@@ -44,30 +39,17 @@ class EntropyCalibrator(Calibrator):
     algorithm: ClassVar[str] = "EntropyCalibration2"
     order_dependent: ClassVar[bool] = True
 
-    def __init__(self) -> None:
-        self._histograms: dict[str, GrowingHistogram] = {}
+    @override
+    def _fresh(self) -> GrowingHistogram:
+        return GrowingHistogram()
 
     @override
-    def collect(self, tensors: Mapping[str, Array]) -> None:
-        amax = {name: absolute_maximum(array) for name, array in tensors.items() if array.size}
-        for name, value in amax.items():
-            check_finite(name, tensors[name], value)
-        for name, value in amax.items():
-            self._histograms.setdefault(name, GrowingHistogram()).add(tensors[name], value)
+    def _restored(self, state: Arrays) -> GrowingHistogram:
+        return GrowingHistogram.from_state(state)
 
     @override
-    def compute(self) -> RangeTable:
-        if not self._histograms:
-            raise CalibrationError("No batches were collected: there is nothing to compute ranges from.")
-        return RangeTable({name: entropy_amax(h.counts, h.limit) for name, h in self._histograms.items()})
-
-    def limit(self, name: str) -> float:
-        """R of a tensor: where its histogram ends, in the tensor's unit; 0.0 while it is all zero."""
-        return self._histograms[name].limit
-
-    @override
-    def reset(self) -> None:
-        self._histograms.clear()
+    def _range_of(self, statistic: GrowingHistogram) -> float:
+        return entropy_amax(statistic.counts, statistic.limit)
 
 
 def entropy_amax(counts: npt.NDArray[np.int64], limit: float) -> float:

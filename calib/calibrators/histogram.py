@@ -2,68 +2,184 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Self
 
+from calib.calibrators.base import Arrays, checked, refuse_state
+from calib.calibrators.kernels import flat_float32, load_kernels
 from calib.data import Array
+from calib.errors import CalibrationError
 
 __all__ = ["BINS", "GrowingHistogram"]
 
 BINS = 2048
 
-_BLOCK = 1 << 16
-"""Values counted at a time: their float64 copies stay in the processor's cache."""
+_LAST = BINS - 1
+
+_LEVELS = 300
+"""More doublings than lie between the smallest and the largest float32."""
+
+_ROUND_UP = 1.0 + 2.0**-45
+"""See ``GrowingHistogram._count``."""
 
 
 class GrowingHistogram:
     """2048 equal bins of |x| over [0, R], where R doubles as often as needed.
 
-    R is max|x| of the first batch that is not all zero. When a later batch goes beyond it, R doubles
-    and neighbouring pairs of bins merge into the lower half until R covers the batch. This is what
-    TensorRT 8.6.0 does; order and cut of the batches therefore matter a little.
+    R is R₀ = max|x| of the first batch that is not all zero. When a batch goes beyond it, R doubles and
+    neighbouring pairs of bins merge into the lower half until R covers the batch. Bins include their
+    lower edge; the value R itself is counted in the last bin. This is what TensorRT 8.6.0 does.
+
+    Cutting a batch into parts changes no bit, and neither does counting batches in several histograms
+    of one R₀ that are merged in order. One kind of value needs care there: |x| = R. TensorRT grows
+    before it counts a batch, so such a value lies in bin 2047 if R stayed and in bin 1024 if R doubled
+    in this batch or any earlier one. Until the batch ends those values wait beside the bins, and it is
+    remembered how many came to the last bin at which R.
 
     Attributes:
-        limit: R, in the tensor's unit; 0.0 until a value other than zero came.
-        counts: Number of values in each bin, int64, shape (2048,).
-        total: Number of values counted, zeros of the leading all-zero batches included.
+        first: R₀ in the tensor's unit; 0.0 until it is known.
+        level: Number of doublings: R = R₀·2^level.
     """
 
     def __init__(self) -> None:
-        self.limit = 0.0
-        self.counts: npt.NDArray[np.int64] = np.zeros(BINS, np.int64)
-        self.total = 0
+        self.first = 0.0
+        self.level = 0
+        # One more than the bins: the values |x| = R of the batch that is being counted.
+        self._bins = np.zeros(BINS + 1, np.int64)
+        self._edges = np.zeros(_LEVELS, np.int64)
+
+    @property
+    def limit(self) -> float:
+        """R, the upper edge of the last bin, in the tensor's unit; 0.0 for an all-zero tensor."""
+        return self.first * 2.0**self.level
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Number of values in each bin, int64, shape (2048,)."""
+        counts: npt.NDArray[np.int64] = self._bins[:BINS].copy()
+        counts[_LAST] += self._bins[BINS]
+        return counts
+
+    @property
+    def total(self) -> int:
+        """Number of values counted."""
+        return int(self._bins.sum())
+
+    @property
+    def unopened(self) -> bool:
+        """Whether R₀ is not known yet."""
+        return self.first == 0.0
+
+    def open(self, amax: float) -> None:
+        """Sets R₀, once."""
+        if self.unopened:
+            self.first = amax
 
     def add(self, values: Array, amax: float) -> None:
-        """Counts a batch.
+        """Counts values of the current batch.
 
         Args:
             values: Finite floats of any shape.
-            amax: max|values|, which the caller has computed already.
-        """
-        self.total += values.size
-        if self.limit == 0.0:
-            if amax == 0.0:
-                self.counts[0] += values.size
-                return
-            self.limit = amax
-        self.grow(amax)
-        flat = values.reshape(-1)
-        for start in range(0, flat.size, _BLOCK):
-            self._count(flat[start : start + _BLOCK])
+            amax: max|values|.
 
-    def grow(self, amax: float) -> None:
-        """Doubles R until it covers a value."""
-        while amax > self.limit:
-            self.limit *= 2.0
-            half = self.counts.reshape(-1, 2).sum(axis=1)
-            self.counts[: BINS // 2] = half
-            self.counts[BINS // 2 :] = 0
+        Raises:
+            CalibrationError: There are values other than zero, and R₀ was not told.
+        """
+        if amax == 0.0:
+            self._bins[0] += values.size
+            return
+        if self.unopened:
+            raise CalibrationError("open() must tell the largest value of the batch before add().")
+        self._grow_to(amax)
+        self._count(values)
 
     def _count(self, values: Array) -> None:
-        # |x|·2048 is exact; one division gives the same bin as TensorRT's arithmetic.
-        position = np.abs(values, dtype=np.float64)
-        position *= BINS
-        position /= self.limit
-        index = position.astype(np.int64)
-        np.minimum(index, BINS - 1, out=index)
-        self.counts += np.bincount(index, minlength=BINS)
+        # ⌊|x|·2048/R⌋ without a division: |x| and R are 24-bit numbers times powers of two, so the exact
+        # quotient is a whole number or at least 2⁻²⁴ away from one. The product of |x| and 2048/R, both
+        # rounded, is off by less than 2⁻⁴⁰; rounding the factor up by 2⁻⁴⁵ keeps whole numbers from
+        # falling below themselves and brings no other across.
+        load_kernels().tally(flat_float32(values), BINS / self.limit * _ROUND_UP, self._bins)
+
+    def end_batch(self) -> None:
+        """Puts the values |x| = R into the last bin."""
+        waiting = self._bins[BINS]
+        if waiting:
+            self._edges[self.level] += waiting
+            self._bins[_LAST] += waiting
+            self._bins[BINS] = 0
+
+    def merge(self, later: GrowingHistogram) -> None:
+        """Takes in the histogram of the batches that follow.
+
+        Raises:
+            CalibrationError: The two have different R₀; nothing changes.
+        """
+        if later.unopened:
+            self._bins += later._bins
+            return
+        if not self.unopened and self.first != later.first:
+            raise CalibrationError(f"The grids differ: they begin at {self.first!r} and {later.first!r}.")
+        self.open(later.first)
+        reached = self.level
+        aligned = GrowingHistogram.from_state(later.state())
+        # In one pass R would have doubled before these batches: their edges were no edges then.
+        for level in np.flatnonzero(aligned._edges[:reached]):
+            aligned._move_edge(int(level))
+        aligned._grow_by(reached - aligned.level)
+        self._grow_by(aligned.level - self.level)
+        self._bins += aligned._bins
+        self._edges += aligned._edges
+
+    def _move_edge(self, level: int) -> None:
+        """Moves what was put into the last bin at a level to where it lies on a wider grid."""
+        moved = self._edges[level]
+        self._edges[level] = 0
+        if level == self.level:
+            # It waits again, as if its batch had not ended.
+            self._bins[_LAST] -= moved
+            self._bins[BINS] += moved
+        else:
+            self._bins[_LAST >> (self.level - level)] -= moved
+            self._bins[BINS >> (self.level - level)] += moved
+
+    def _grow_to(self, amax: float) -> None:
+        while amax > self.limit:
+            self._grow_by(1)
+
+    def _grow_by(self, doublings: int) -> None:
+        for _ in range(doublings):
+            waiting = self._bins[BINS]
+            self._bins[: BINS // 2] = self._bins[:BINS].reshape(-1, 2).sum(axis=1)
+            self._bins[BINS // 2 :] = 0
+            self._bins[BINS // 2] = waiting
+            self.level += 1
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Everything as plain arrays: "first", "level", "bins" and "edges"."""
+        return {
+            "first": np.array(self.first, np.float32),
+            "level": np.array(self.level, np.int64),
+            "bins": self._bins.copy(),
+            "edges": self._edges.copy(),
+        }
+
+    @classmethod
+    def from_state(cls, state: Arrays) -> Self:
+        """The histogram whose state was saved.
+
+        Raises:
+            CalibrationError: It is no state of such a histogram.
+        """
+        made = cls()
+        made.first = float(checked(state, "first", (), np.float32))
+        made.level = int(checked(state, "level", (), np.int64))
+        made._bins = checked(state, "bins", (BINS + 1,), np.int64).copy()
+        made._edges = checked(state, "edges", (_LEVELS,), np.int64).copy()
+        if not np.isfinite(made.first) or made.first < 0 or not 0 <= made.level < _LEVELS:
+            refuse_state(f"R₀ is {made.first}, doubled {made.level} times")
+        if (made._bins < 0).any() or (made._edges < 0).any():
+            refuse_state("a count is negative")
+        return made

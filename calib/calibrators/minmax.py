@@ -2,21 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from typing_extensions import override
+import numpy.typing as npt
+from typing_extensions import Self, override
 
-from calib.calibrators.base import Calibrator, check_finite
-from calib.calibrators.ranges import RangeTable
+from calib.calibrators.base import Arrays, Calibrator, checked, refuse_state
 from calib.data import Array
-from calib.errors import CalibrationError
 
-__all__ = ["MinMaxCalibrator", "absolute_maximum"]
+__all__ = ["Maximum", "MinMaxCalibrator"]
 
 
-class MinMaxCalibrator(Calibrator):
+class Maximum:
+    """max|x| of all values.
+
+    Attributes:
+        amax: The maximum, in the tensor's unit; 0.0 for no values.
+    """
+
+    unopened = False
+
+    def __init__(self) -> None:
+        self.amax = 0.0
+
+    def open(self, amax: float) -> None:
+        """Nothing hangs on the first batch."""
+
+    def add(self, values: Array, amax: float) -> None:
+        """Takes in values whose maximum is known."""
+        self.amax = max(self.amax, amax)
+
+    def end_batch(self) -> None:
+        """Nothing hangs on the cut of the batches."""
+
+    def merge(self, later: Maximum) -> None:
+        """Takes in the maximum of other values."""
+        self.amax = max(self.amax, later.amax)
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """The maximum as an array."""
+        return {"amax": np.array(self.amax, np.float32)}
+
+    @classmethod
+    def from_state(cls, state: Arrays) -> Self:
+        """The maximum that was saved.
+
+        Raises:
+            CalibrationError: It is none.
+        """
+        made = cls()
+        made.amax = float(checked(state, "amax", (), np.float32))
+        if not np.isfinite(made.amax) or made.amax < 0:
+            refuse_state(f"a maximum is {made.amax}")
+        return made
+
+
+class MinMaxCalibrator(Calibrator[Maximum]):
     """amax = max|x| over all batches; the same for every order and cut of the batches.
 
     Right for box coordinates, regression outputs and transformers.
@@ -33,33 +75,14 @@ class MinMaxCalibrator(Calibrator):
     algorithm: ClassVar[str] = "MinMaxCalibration"
     order_dependent: ClassVar[bool] = False
 
-    def __init__(self) -> None:
-        self._amax: dict[str, float] = {}
+    @override
+    def _fresh(self) -> Maximum:
+        return Maximum()
 
     @override
-    def collect(self, tensors: Mapping[str, Array]) -> None:
-        amax = {name: absolute_maximum(array) for name, array in tensors.items() if array.size}
-        for name, value in amax.items():
-            check_finite(name, tensors[name], value)
-        for name, value in amax.items():
-            self._amax[name] = max(self._amax.get(name, 0.0), value)
+    def _restored(self, state: Arrays) -> Maximum:
+        return Maximum.from_state(state)
 
     @override
-    def compute(self) -> RangeTable:
-        if not self._amax:
-            raise CalibrationError("No batches were collected: there is nothing to compute ranges from.")
-        return RangeTable(self._amax)
-
-    @override
-    def reset(self) -> None:
-        self._amax.clear()
-
-
-def absolute_maximum(array: Array) -> float:
-    """max|x| without a temporary array; NaN or infinite where the array holds such values.
-
-    >>> import numpy as np
-    >>> absolute_maximum(np.array([[1.0, -3.0]], np.float32))
-    3.0
-    """
-    return float(max(np.max(array), -np.min(array))) + 0.0  # so that −0.0 becomes 0.0
+    def _range_of(self, statistic: Maximum) -> float:
+        return statistic.amax

@@ -50,6 +50,7 @@ PACKAGES = (
     Package("scipy", "1.11"),
     Package("typer", "0.12"),
     Package("onnxruntime", "1.18", "onnxruntime", _ONNXRUNTIMES[1:]),
+    Package("numba", "0.60", "fast"),
     Package("altair", "5.4", "report"),
     Package("jinja2", "3.1", "report"),
     Package("vl-convert-python", "1.6", "report"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from hashlib import sha256
@@ -12,8 +11,6 @@ from importlib.metadata import version as package_version
 from math import ceil
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from calib import __version__
 from calib.calibrators import (
@@ -25,9 +22,10 @@ from calib.calibrators import (
     sidecar_path,
     write_with_sidecar,
 )
-from calib.data import Array, Batch, Dataset, Recipe, fingerprint, load_recipe, open_calibration
-from calib.errors import ModelError, NonFiniteError, UsageError
+from calib.data import Dataset, Recipe, fingerprint, load_recipe, open_calibration
+from calib.errors import ModelError, UsageError
 from calib.files import check_writable
+from calib.graph.collection import Collector
 from calib.graph.feeds import FeedBuilder
 from calib.graph.intake import OnnxModel, load_model
 from calib.graph.observed import ObservedSession
@@ -126,7 +124,7 @@ def calibrate(
     return result
 
 
-def _cache_maker(calibrator: Calibrator, tensorrt: str) -> Any:
+def _cache_maker(calibrator: Calibrator[Any], tensorrt: str) -> Any:
     """Checks the version before the work, not after it."""
     CalibrationCache({}, calibrator.algorithm, tensorrt)
     return lambda ranges: CalibrationCache.from_ranges(ranges, calibrator.algorithm, tensorrt)
@@ -156,6 +154,7 @@ class _CalibrationRun:
 
     def __init__(self, model: OnnxModel, dataset: Dataset, batch_size: int, threads: int | None) -> None:
         self._dataset = dataset
+        self._model = model
         self._batch_size = self._checked_batch_size(model, len(dataset), batch_size)
         self._builder = FeedBuilder(model.inputs, str(model.path))
         self._session = ObservedSession(model, threads)
@@ -178,29 +177,14 @@ class _CalibrationRun:
     def notes(self) -> tuple[str, ...]:
         return self._builder.notes
 
-    def ranges(self, calibrator: Calibrator) -> RangeTable:
+    def ranges(self, calibrator: Calibrator[Any]) -> RangeTable:
         """Counts every batch; the first bad one stops the run."""
-        batches = self._dataset.batches(self._batch_size)
-        for batch in track(batches, self.asked, "Calibrating"):
-            tensors = self._session.run(self._builder.feeds(batch))
-            try:
-                calibrator.collect(tensors)
-            except NonFiniteError as error:
-                raise self._with_sample(error, tensors, batch) from error
-            self.used += 1
+        whole = self._model.fixed_batch is not None
+        with Collector(self._session, self._builder, calibrator, whole=whole) as collector:
+            for batch in track(self._dataset.batches(self._batch_size), self.asked, "Calibrating"):
+                collector.add(batch)
+                self.used = collector.batches
         return calibrator.compute().arranged(self._session.source_of)
-
-    def _with_sample(
-        self, error: NonFiniteError, tensors: Mapping[str, Array], batch: Batch
-    ) -> NonFiniteError:
-        """Adds the first sample of the batch that made the tensor leave the finite numbers."""
-        values = tensors[error.tensor]
-        where = f"in the batch from sample {batch.origins[0]} to {batch.origins[-1]}"
-        if values.ndim and len(values) == len(batch):
-            bad = ~np.isfinite(values.reshape(len(batch), -1)).all(axis=1)
-            row = int(np.flatnonzero(bad)[0])
-            where = f"first at sample {batch.origins[row]} (id {batch.ids[row]!r})"
-        return NonFiniteError(f"{error} It happened {where}, after {self.used} good batches.", error.tensor)
 
 
 def _remarks(ranges: RangeTable, samples: int, batch_size: int) -> list[str]:

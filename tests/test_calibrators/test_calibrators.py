@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,11 +13,13 @@ from calib.calibrators import (
     EntropyCalibrator,
     MinMaxCalibrator,
     RangeTable,
+    kernels,
     make_calibrator,
     scale_of,
 )
 from calib.calibrators.entropy import divergences, entropy_amax
 from calib.calibrators.histogram import BINS, GrowingHistogram
+from calib.calibrators.kernels import load_kernels
 from calib.errors import CalibrationError, NonFiniteError, UsageError
 
 METHODS = tuple(CALIBRATORS)
@@ -63,7 +67,9 @@ def test_divergences_follow_the_definition(seed: int, fill: float, spread: float
 @pytest.mark.parametrize("method", METHODS)
 def test_leading_zero_batches_change_nothing(method: str) -> None:
     values = np.array([0.5, 1, 2])
-    assert collected(method, np.zeros(3), values).compute()["x"] == pytest.approx(2.0, rel=1 / 2048)
+    # The smallest squared error of so few values lies a little below their maximum.
+    tolerance = 1 / 256 if method == "mse" else 1 / 2048
+    assert collected(method, np.zeros(3), values).compute()["x"] == pytest.approx(2.0, rel=tolerance)
     in_parts = collected(method, np.zeros(3), values).compute()["x"]
     at_once = collected(method, np.concatenate([np.zeros(3), values])).compute()["x"]
     assert in_parts == pytest.approx(at_once, abs=2.0 / 2048)
@@ -96,7 +102,7 @@ def test_arrays_are_not_kept_and_empty_ones_passed_over(method: str) -> None:
     values[:] = 100
     table = calibrator.compute()
     assert set(table) == {"x"}
-    assert table["x"] == pytest.approx(2.0, rel=1 / 2048)
+    assert table["x"] == pytest.approx(2.0, rel=1 / 256)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -139,12 +145,112 @@ def test_entropy_of_a_constant_is_the_constant_and_half_a_bin() -> None:
 
 def test_histogram_grows_by_doubling() -> None:
     histogram = GrowingHistogram()
+    histogram.open(1.0)
     histogram.add(np.array([1.0], np.float32), 1.0)
+    histogram.end_batch()
     histogram.add(np.array([5.0, 0.0], np.float32), 5.0)
+    histogram.end_batch()
     assert histogram.limit == 8.0
     # 1.0 was in the last bin of [0, 1]; three merges of pairs take it to bin 2047 // 8 of [0, 8].
     assert np.flatnonzero(histogram.counts).tolist() == [0, 2047 // 8, 5 * 2048 // 8]
     assert histogram.total == 3
+
+
+def test_values_without_a_grid_are_refused() -> None:
+    with pytest.raises(CalibrationError, match=r"open\(\) must tell the largest value"):
+        GrowingHistogram().add(np.ones(2, np.float32), 1.0)
+
+
+VALUES = st.floats(0, 20, width=16).map(lambda value: value * 1.0)
+BATCHES = st.lists(st.lists(VALUES, min_size=1, max_size=6), min_size=1, max_size=8)
+
+
+def counted(batches: list[list[float]], cuts: list[int]) -> GrowingHistogram:
+    """Batches counted in parts of a few values, in as many histograms as ``cuts`` says, and merged."""
+    first = next((max(batch) for batch in batches if max(batch) > 0), 0.0)
+    merged = GrowingHistogram()
+    for start, stop in zip([0, *cuts], [*cuts, len(batches)], strict=True):
+        shard = GrowingHistogram()
+        if first:
+            shard.open(first)
+        for batch in batches[start:stop]:
+            for place in range(0, len(batch), 2):
+                part = np.array(batch[place : place + 2], np.float32)
+                shard.add(part, float(part.max()))
+            shard.end_batch()
+        merged.merge(GrowingHistogram.from_state(shard.state()))
+    return merged
+
+
+def by_the_rule(batches: list[list[float]]) -> tuple[float, list[int]]:
+    """The rule in whole batches: grow, then count, the top edge into the last bin."""
+    limit, counts = 0.0, [0] * BINS
+    for batch in batches:
+        largest = max(batch)
+        limit = limit or largest
+        while limit and largest > limit:
+            limit *= 2
+            counts = [counts[2 * i] + counts[2 * i + 1] for i in range(BINS // 2)] + [0] * (BINS // 2)
+        for value in batch:
+            counts[min(int(value * BINS / limit), BINS - 1) if limit else 0] += 1
+    return limit, counts
+
+
+@given(batches=BATCHES, data=st.data())
+def test_parts_and_shards_change_no_bit(batches: list[list[float]], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(batches)), max_size=3)))
+    histogram = counted(batches, cuts)
+    limit, counts = by_the_rule(batches)
+    assert histogram.limit == limit
+    assert histogram.counts.tolist() == counts
+
+
+@pytest.mark.parametrize("multiple", [1.0, 1.5, 2.0, 4.0])
+def test_values_at_the_edge_of_the_grid(multiple: float) -> None:
+    """A saturating tensor touches R in every batch; another batch may grow past it before or after."""
+    batches = [[1.0, 0.3], [1.0, 1.0], [multiple, 1.0], [1.0, 0.2], [2.0, 1.0, 0.7]]
+    for cuts in ([], [1], [2], [3], [1, 3], [2, 4], [1, 2, 3, 4]):
+        limit, counts = by_the_rule(batches)
+        histogram = counted(batches, cuts)
+        assert (histogram.limit, histogram.counts.tolist()) == (limit, counts), cuts
+
+
+def test_histograms_of_different_grids_do_not_merge() -> None:
+    first, second = GrowingHistogram(), GrowingHistogram()
+    first.open(1.0)
+    second.open(1.5)
+    with pytest.raises(CalibrationError, match=r"The grids differ: they begin at 1\.0 and 1\.5"):
+        first.merge(second)
+
+
+@given(st.floats(2.0**-140, 2.0**80, width=32), st.integers(0, 40), st.integers(0, 2048))
+def test_bin_is_that_of_exact_division(limit: float, doublings: int, numerator: int) -> None:
+    """Against fractions, at whole quotients and one float beside them."""
+    histogram = GrowingHistogram()
+    histogram.open(limit)
+    histogram._grow_by(doublings)
+    near = np.float32(float(numerator) / 2048 * histogram.limit)
+    for value in {near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf))}:
+        if 0 < value <= histogram.limit:
+            one = GrowingHistogram.from_state(histogram.state())
+            one.add(np.array([value]), float(value))
+            one.end_batch()
+            exact = Fraction(float(value)) * 2048 / Fraction(histogram.limit)
+            assert np.flatnonzero(one.counts).tolist() == [min(int(exact), 2047)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_compiled_and_plain_loops_give_the_same(seed: int) -> None:
+    values = np.random.default_rng(seed).standard_t(2, 100_001).astype(np.float32)
+    largest = float(np.abs(values).max())
+    results = []
+    for loops in (load_kernels(), kernels.plain_kernels()):
+        counts = np.zeros(2049, np.int64)
+        loops.tally(values, 2048 / largest, counts)
+        results.append((loops.largest(values), counts.tolist()))
+    assert results[0] == results[1]
+    assert results[0][0] == int(np.float32(largest).view(np.uint32))
+    assert sum(results[0][1]) == values.size
 
 
 def test_entropy_without_a_usable_candidate_keeps_everything() -> None:

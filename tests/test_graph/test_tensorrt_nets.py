@@ -58,7 +58,7 @@ def test_bits_are_equal_where_the_maximum_is() -> None:
         maxima, _, _ = calibrated(net, "minmax")
         assert isinstance(calibrator, EntropyCalibrator)
         for row, source in session.source_of.items():
-            grid_ends_at_maximum = calibrator.limit(source) == maxima[row]
+            grid_ends_at_maximum = calibrator.statistics[source].limit == maxima[row]
             if grid_ends_at_maximum and hex_of(scale_of(maxima[row])) == golden(net, "minmax").bits(row):
                 total += 1
                 equal += hex_of(scale_of(entropy[row])) == golden(net, case).bits(row)
