@@ -16,7 +16,7 @@ from pathlib import Path
 
 from calib.calibrators.ranges import RangeTable
 from calib.calibrators.trt_version import decode_version, encode_version
-from calib.errors import CacheError
+from calib.errors import CacheError, UsageError
 from calib.files import write_bytes
 
 __all__ = ["CalibrationCache", "unusable_reason"]
@@ -24,7 +24,7 @@ __all__ = ["CalibrationCache", "unusable_reason"]
 _HEADER = re.compile(r"TRT-([0-9A-Za-z.]+)-(\w+)")
 _LEGACY_HEADER = re.compile(r"\d+ [0-9a-f]{16} [0-9a-f]{16}")
 _HEX = re.compile(r"[0-9A-Fa-f]{1,8}")
-_RUNTIME_TABLE = re.compile(r"\S*[^\s:] [-+]?[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE)
+_RUNTIME_TABLE = re.compile(r".*[^\s:] [-+]?([0-9.]+(e[-+]?[0-9]+)?|inf|nan)", re.IGNORECASE)
 _SMALLEST_NORMAL = 2.0**-126
 _MAX_BYTES = 64 << 20
 
@@ -62,12 +62,7 @@ class CalibrationCache(Mapping[str, float]):
         algorithm: str = "EntropyCalibration2",
         version: str = "8.6.0",
     ) -> None:
-        for name, scale in scales.items():
-            if not math.isfinite(scale) or scale < 0:
-                raise CacheError(f"Scale of tensor {name!r} must be finite and ≥ 0, got {scale}.")
-            if "\n" in name or "\r" in name:
-                raise CacheError(f"Tensor name {name!r} holds a line break, which no cache can hold.")
-        self._bits = {name: _to_bits(scale) for name, scale in scales.items()}
+        self._bits = _checked_bits(scales)
         self._set_header(f"TRT-{encode_version(version)}-{algorithm}")
 
     def _set_header(self, header: str) -> None:
@@ -75,6 +70,40 @@ class CalibrationCache(Mapping[str, float]):
         self.header = header
         self.algorithm = match[2] if match else "LegacyCalibration"
         self.version = decode_version(match[1]) if match else None
+
+    def replaced(
+        self,
+        scales: Mapping[str, float] | None = None,
+        *,
+        version: str | None = None,
+        algorithm: str | None = None,
+    ) -> CalibrationCache:
+        r"""A copy with other entries or another header.
+
+        Args:
+            scales: Scale of each tensor; None for the same entries.
+            version: TensorRT's version; None for what stands in the header, even a placeholder.
+            algorithm: As in the constructor; None for the same.
+
+        Raises:
+            CacheError: As the constructor.
+            UsageError: The version is no version, or the header names none that could be kept.
+
+        >>> cache = CalibrationCache.parse(b"TRT-8XXX-MinMaxCalibration\nx: 3c010204\n")
+        >>> cache.replaced(algorithm="EntropyCalibration2").header
+        'TRT-8XXX-EntropyCalibration2'
+        """
+        copy = type(self).__new__(type(self))
+        copy._bits = _checked_bits(self if scales is None else scales)
+        header = self.header
+        if version is not None or algorithm is not None:
+            match = _HEADER.fullmatch(header)
+            if version is None and match is None:
+                raise UsageError(f"Header {header!r} names no version of TensorRT. Give one.")
+            digits = encode_version(version) if version is not None else match[1] if match else ""
+            header = f"TRT-{digits}-{self.algorithm if algorithm is None else algorithm}"
+        copy._set_header(header)
+        return copy
 
     @classmethod
     def from_ranges(cls, ranges: RangeTable, algorithm: str, version: str) -> CalibrationCache:
@@ -184,6 +213,15 @@ def unusable_reason(scale: float) -> str:
     return "subnormal" if scale < _SMALLEST_NORMAL else ""
 
 
+def _checked_bits(scales: Mapping[str, float]) -> dict[str, int]:
+    for name, scale in scales.items():
+        if not math.isfinite(scale) or scale < 0:
+            raise CacheError(f"Scale of tensor {name!r} must be finite and ≥ 0, got {scale}.")
+        if "\n" in name or "\r" in name:
+            raise CacheError(f"Tensor name {name!r} holds a line break, which no cache can hold.")
+    return {name: _to_bits(scale) for name, scale in scales.items()}
+
+
 def _to_bits(scale: float) -> int:
     try:
         packed = struct.pack(">f", scale + 0.0)
@@ -204,11 +242,12 @@ def _check_header(header: str, source: str) -> None:
     if _RUNTIME_TABLE.fullmatch(header):
         raise CacheError(
             f"{source} is ONNX Runtime's table (name and absolute maximum, no header), not TensorRT's "
-            "calibration cache. Its numbers are ranges, not scales: make a cache with calib calibrate."
+            "calibration cache. Its numbers are ranges, not scales. "
+            f"Make a cache of it with: calib cache convert {source} OUT.cache"
         )
     raise CacheError(
         f"{source} is not a calibration cache: line 1 must read like TRT-8600-EntropyCalibration2, "
-        f"got {header[:60]!r}."
+        f"got {header[:60]!r}. ONNX Runtime's tables and Q/DQ models: calib cache convert."
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -11,10 +10,9 @@ from typing_extensions import override
 
 from calib.calibrators.base import Arrays, Calibrator
 from calib.calibrators.histogram import BINS, GrowingHistogram
+from calib.calibrators.kernels import LEVELS, load_kernels
 
 __all__ = ["EntropyCalibrator", "divergences", "entropy_amax"]
-
-LEVELS = 128
 
 _TIE = 1e-12
 """Divergences closer than this are equal: rounding must not decide between them."""
@@ -82,8 +80,8 @@ def divergences(counts: npt.NDArray[np.int64]) -> Floats:
     KL = (Σ P·ln P − Σ P·ln Q) / N − ln N + ln M, with N = Σ P and M = Σ Q.
 
     The form is that of S. Migacz, "8-bit inference with TensorRT", GTC 2017; levels, the treatment of
-    the zero bin and of ties were measured on TensorRT 8.6.0. Prefix sums make all candidates one
-    (1921 × 128) array operation.
+    the zero bin and of ties were measured on TensorRT 8.6.0. Prefix sums make a level's sum one
+    subtraction.
 
     Args:
         counts: Number of values of |x| in each bin, shape (2048,).
@@ -95,41 +93,22 @@ def divergences(counts: npt.NDArray[np.int64]) -> Floats:
     bins = counts.astype(np.float64)
     # The zero bin of a ReLU's output would outweigh everything else.
     bins[0] = bins[1]
-    candidates, edges = _levels()
-    sums = _differences(bins, edges)
-    filled_in_level = _differences(bins > 0, edges)
-    # ln of the value that each level gives to its non-empty bins; 0 for an empty level.
-    log_q = np.divide(sums, filled_in_level, out=np.ones_like(sums), where=filled_in_level > 0)
-    np.log(log_q, out=log_q)
-
-    total = bins.sum()
-    inside = _prefix(bins)[candidates]
+    candidates = np.arange(LEVELS, BINS + 1)
+    sums, filled = _prefix(bins), _prefix(bins > 0)
+    weighted_logs, last_log = load_kernels().spread(sums, filled, LEVELS)
+    total, inside = sums[-1], sums[candidates]
     outliers = total - inside
     last = bins[candidates - 1]
     p_log_p = _prefix(_x_log_x(bins))[candidates - 1] + _x_log_x(last + outliers)
-    p_log_q = np.einsum("ml,ml->m", sums, log_q) + outliers * log_q[:, -1]
-    usable = (_prefix(bins > 0)[candidates] >= 2) & ~((last == 0) & (outliers > 0))
+    p_log_q = weighted_logs + outliers * last_log
+    usable = (filled[candidates] >= 2) & ~((last == 0) & (outliers > 0))
     with np.errstate(divide="ignore", invalid="ignore"):
         kl = (p_log_p - p_log_q) / total - np.log(total) + np.log(inside)
     return np.where(usable, kl, np.inf)
 
 
-@lru_cache(maxsize=1)
-def _levels() -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Every candidate m, and the first bin of each of its levels: ⌈level·m / 128⌉, level = 0 … 128."""
-    candidates = np.arange(LEVELS, BINS + 1)
-    edges = -(-(candidates[:, None] * np.arange(LEVELS + 1)) // LEVELS)
-    return candidates, edges
-
-
 def _prefix(values: npt.NDArray[np.generic]) -> Floats:
     return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-
-
-def _differences(values: npt.NDArray[np.generic], edges: npt.NDArray[np.intp]) -> Floats:
-    """Sum of the values between each pair of neighbouring edges."""
-    at_edges = _prefix(values).take(edges)
-    return at_edges[:, 1:] - at_edges[:, :-1]
 
 
 def _x_log_x(values: Floats) -> Floats:

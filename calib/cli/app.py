@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from calib import __version__
+from calib.cli.cache import cache_app
 from calib.cli.calibrate import calibrate_command
 from calib.cli.demo import demo_command
 from calib.cli.doctor import doctor_command
@@ -59,6 +60,7 @@ for _name, _function, _summary in (
     ("doctor", doctor_command, "What this machine has and can do"),
 ):
     app.command(_name, short_help=_summary)(_function)
+app.add_typer(cache_app, name="cache", short_help="Show, check, compare and edit calibration caches")
 
 
 def main() -> None:

@@ -1,0 +1,136 @@
+"""``calib cache lint``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from calib.calibrators.cache_lint import Finding, Severity
+    from calib.graph.cache_model import NameComparison
+
+__all__ = ["lint_command"]
+
+_SHOWN = 10
+_ORDER: tuple[Severity, ...] = ("error", "warning", "note")
+
+
+def lint_command(
+    file: Annotated[Path, typer.Argument(help="The calibration cache.", metavar="FILE")],
+    model: Annotated[
+        Path | None,
+        typer.Option(help="ONNX model that it is meant for: compares names, weights and graph."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="TensorRT version that shall read it, such as 10.3.0.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Method of the calibrator that shall read it: entropy, minmax, …")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Check a calibration cache. Exit status 1 if it has errors, with --strict also for warnings."""
+    from calib.calibrators import CalibrationCache
+    from calib.calibrators.cache_lint import is_clean, lint_cache
+    from calib.cli.app import EXIT_FAILED_GATE
+    from calib.cli.cache.output import header_line
+
+    cache = CalibrationCache.read(file)
+    findings = lint_cache(cache, target=target, method=method)
+    comparison, about_model = _against(file, list(cache), model)
+    findings += about_model
+    if as_json:
+        typer.echo(_json(file, findings, comparison, strict))
+    else:
+        typer.echo(header_line(file, cache))
+        typer.echo(_text(findings, comparison))
+    if not is_clean(findings, strict=strict):
+        raise typer.Exit(EXIT_FAILED_GATE)
+
+
+def _against(file: Path, names: list[str], model: Path | None) -> tuple[NameComparison | None, list[Finding]]:
+    from calib.calibrators import read_sidecar
+    from calib.calibrators.cache_lint import Finding
+    from calib.calibrators.cache_provenance import changed_since
+
+    findings = []
+    sidecar = read_sidecar(file)
+    if sidecar is not None and changed_since(file, sidecar):
+        text = f"the file was changed after its calibration on {sidecar.created}."
+        findings.append(Finding("changed-since-calibration", "warning", None, text))
+    if model is None:
+        return None, findings
+
+    from calib.graph import load_model
+    from calib.graph.cache_model import lint_against_model, lint_provenance
+
+    network = load_model(model)
+    if sidecar is not None:
+        findings += lint_provenance(sidecar, network)
+    comparison, about_names = lint_against_model(names, network)
+    return comparison, [*findings, *about_names]
+
+
+def _text(findings: list[Finding], comparison: NameComparison | None) -> str:
+    from calib.cli.cache.output import printable
+
+    lines: list[str] = []
+    printed: Counter[str] = Counter()
+    for finding in sorted(findings, key=lambda finding: _ORDER.index(finding.severity)):
+        printed[finding.code] += 1
+        if printed[finding.code] <= _SHOWN:
+            where = f"{printable(finding.tensor)}: " if finding.tensor is not None else ""
+            lines.append(f"{finding.severity:<8} {finding.code}: {where}{finding.message}")
+    lines += [
+        f"… {count - _SHOWN} more of {code} (--json has all)"
+        for code, count in printed.items()
+        if count > _SHOWN
+    ]
+    if comparison is not None:
+        lines.append(_counts(comparison))
+    severities = [finding.severity for finding in findings]
+    lines.append(", ".join(_plural(severities.count(severity), severity) for severity in _ORDER) + ".")
+    return "\n".join(lines)
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count or 'no'} {word}{'' if count == 1 else 's'}"
+
+
+def _counts(comparison: NameComparison) -> str:
+    return (
+        f"Names: {len(comparison.matched)} matched, {len(comparison.only_cache)} only in the cache, "
+        f"{len(comparison.only_model)} only in the model (float activations), "
+        f"{len(comparison.apart)} of helper layers, constants and integers."
+    )
+
+
+def _json(file: Path, findings: list[Finding], comparison: NameComparison | None, strict: bool) -> str:
+    from dataclasses import asdict
+
+    from calib.calibrators.cache_lint import is_clean
+    from calib.cli.cache.output import to_json
+
+    names: dict[str, Any] | None = None
+    if comparison is not None:
+        names = {
+            "matched": comparison.matched,
+            "only_cache": comparison.only_cache,
+            "only_model": comparison.only_model,
+            "apart": comparison.apart,
+            "unknown": comparison.unknown,
+            "nearest": comparison.nearest,
+        }
+    return to_json(
+        {
+            "file": str(file),
+            "passed": is_clean(findings, strict=strict),
+            "strict": strict,
+            "findings": [asdict(finding) for finding in findings],
+            "names": names,
+        }
+    )
