@@ -37,12 +37,14 @@ class Statistic(Protocol):
         """
         ...
 
-    def add(self, values: Array, amax: float) -> None:
+    def add(self, values: Array) -> bool:
         """Takes in values of the current batch, all of them or a part.
 
         Args:
-            values: Finite floats of any shape; not kept.
-            amax: max|values|.
+            values: Floats of any shape; not kept.
+
+        Returns:
+            Whether all are finite in float32; if not, nothing is taken in.
         """
         ...
 
@@ -124,7 +126,7 @@ class Calibrator(ABC, Generic[S]):
         for name, value in amax.items():
             if self.unopened(name) and value:
                 self.open(name, value)
-            self.add(name, tensors[name], value)
+            self.add(name, tensors[name])
         self.end_batch()
 
     def unopened(self, name: str) -> bool:
@@ -135,17 +137,20 @@ class Calibrator(ABC, Generic[S]):
         """Tells the largest |x| of a tensor in the first batch in which it is not all zero."""
         self._of(name).open(amax)
 
-    def add(self, name: str, values: Array, amax: float) -> None:
+    def add(self, name: str, values: Array) -> None:
         """Takes in a tensor's values of the current batch, all of them or a part.
 
-        Safe to call for different tensors at the same time.
+        Safe to call for different tensors at the same time, once ``unopened`` was asked for each.
 
         Args:
             name: The tensor.
-            values: Finite floats of any shape; not kept.
-            amax: max|values|, as ``absolute_maximum`` gives it.
+            values: Floats of any shape; not kept.
+
+        Raises:
+            NonFiniteError: Some values are not finite; nothing of the tensor is taken in.
         """
-        self._of(name).add(values, amax)
+        if not self._of(name).add(values):
+            check_finite(name, values, float("nan"))
 
     def end_batch(self) -> None:
         """Says that what follows belongs to another batch."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
 
-from calib.calibrators.base import Arrays, checked, refuse_state
+from calib.calibrators.base import Arrays, absolute_maximum, checked, refuse_state
 from calib.calibrators.kernels import flat_float32, load_kernels
 from calib.data import Array
 from calib.errors import CalibrationError
@@ -23,7 +23,7 @@ _LEVELS = 300
 """More doublings than lie between the smallest and the largest float32."""
 
 _ROUND_UP = 1.0 + 2.0**-45
-"""See ``GrowingHistogram._count``."""
+"""See ``GrowingHistogram._tallied``."""
 
 
 class GrowingHistogram:
@@ -78,30 +78,50 @@ class GrowingHistogram:
         if self.unopened:
             self.first = amax
 
-    def add(self, values: Array, amax: float) -> None:
+    def add(self, values: Array) -> bool:
         """Counts values of the current batch.
 
         Args:
-            values: Finite floats of any shape.
-            amax: max|values|.
+            values: Floats of any shape.
+
+        Returns:
+            Whether all are finite in float32; if not, nothing is counted.
 
         Raises:
             CalibrationError: There are values other than zero, and R₀ was not told.
         """
+        flat = flat_float32(values)
+        if not self.unopened:
+            found = self._tallied(flat)
+            if not found[BINS:].any():
+                self._bins += found[: BINS + 1]
+                return True
+        # Some values may lie beyond R, which is seldom: only then is the largest one looked for.
+        amax = absolute_maximum(flat)
+        if not np.isfinite(amax):
+            return False
         if amax == 0.0:
-            self._bins[0] += values.size
-            return
+            self._bins[0] += flat.size
+            return True
         if self.unopened:
             raise CalibrationError("open() must tell the largest value of the batch before add().")
-        self._grow_to(amax)
-        self._count(values)
+        if amax > self.limit:
+            self._grow_to(amax)
+            found = self._tallied(flat)
+        self._bins += found[: BINS + 1]
+        return True
 
-    def _count(self, values: Array) -> None:
-        # ⌊|x|·2048/R⌋ without a division: |x| and R are 24-bit numbers times powers of two, so the exact
-        # quotient is a whole number or at least 2⁻²⁴ away from one. The product of |x| and 2048/R, both
-        # rounded, is off by less than 2⁻⁴⁰; rounding the factor up by 2⁻⁴⁵ keeps whole numbers from
-        # falling below themselves and brings no other across.
-        load_kernels().tally(flat_float32(values), BINS / self.limit * _ROUND_UP, self._bins)
+    def _tallied(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+        """Number of values in each bin, then of those at or just above R, then of those beyond and NaN.
+
+        ⌊|x|·2048/R⌋ without a division: |x| and R are 24-bit numbers times powers of two, so the exact
+        quotient is a whole number or at least 2⁻²⁴ away from one. The product of |x| and 2048/R, both
+        rounded, is off by less than 2⁻⁴⁰; rounding the factor up by 2⁻⁴⁵ keeps whole numbers from
+        falling below themselves and brings no other across.
+        """
+        found = np.empty(BINS + 2, np.int64)
+        load_kernels().tally(values, BINS / self.limit * _ROUND_UP, found)
+        return found
 
     def end_batch(self) -> None:
         """Puts the values |x| = R into the last bin."""

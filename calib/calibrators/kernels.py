@@ -17,8 +17,11 @@ import numpy.typing as npt
 from calib.data import Array
 
 __all__ = [
-    "INFINITE_BITS",
+    "FINE",
     "LEVELS",
+    "LOW",
+    "OCTAVES",
+    "SMALLEST_NORMAL",
     "Kernels",
     "flat_float32",
     "float_of_bits",
@@ -30,11 +33,25 @@ Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
+OCTAVES = 16
+"""Octaves that a ``MagnitudeHistogram`` counts finely, downwards from the one that holds amax.
+
+An INT8 range needs fine bins in its own octave and five below: further down a fine bin is narrower
+than 1/16 of a quantisation step. Sixteen leave the MSE search ten octaves below amax, which is where
+the best range of one outlier among 10⁸ values lies.
+"""
+
+FINE = 2048
+"""Fine bins an octave: the upper 11 of float32's 23 mantissa bits."""
+
+LOW = 32
+"""Bins an octave below the fine ones: the upper 5 mantissa bits."""
+
+SMALLEST_NORMAL = 1 << 23
+"""Bits of 2⁻¹²⁶ as float32."""
+
 LEVELS = 128
 """Levels of INT8 magnitudes that the entropy search merges bins to."""
-
-INFINITE_BITS = 0x7F800000
-"""Bits of infinity: those of finite magnitudes are smaller, those of NaN larger."""
 
 _BLOCK = 1 << 14
 """Values at a time: they stay in the processor's cache between one pass and the next."""
@@ -45,16 +62,19 @@ class Kernels(NamedTuple):
 
     Attributes:
         largest: Flat float32 array → the largest bits of |x| as an integer, by which magnitudes are
-            ordered as by value; NaN and infinities are ``INFINITE_BITS`` or more.
-        tally: Flat float32 array, bins for each unit, counts → adds one to ``counts[⌊|x|·factor⌋]``
-            for each value. All values must be finite and within the counts.
-        spread: Prefix sums of bins and of non-empty bins, levels, first candidate → for each candidate m
-            the sum over levels of S·ln(S/n), and ln(S/n) of the last level, where S is a level's sum and
-            n the number of its non-empty bins; 0 for an empty level. See ``entropy.divergences``.
+            ordered as by value; NaN and infinities are larger than those of any finite value.
+        tally: Flat float32 array, bins for each unit, counts → overwrites the counts with the number of
+            values of each ⌊|x|·factor⌋; the last one takes all that lie beyond, and NaN.
+        tally_bits: Flat float32 array as uint32, key of the first fine bin, bins → adds to the bins of a
+            ``MagnitudeHistogram``.
+        spread: Prefix sums of bins and of non-empty bins, first candidate → for each candidate m the sum
+            over levels of S·ln(S/n), and ln(S/n) of the last level, where S is a level's sum and n the
+            number of its non-empty bins; 0 for an empty level. See ``entropy.divergences``.
     """
 
     largest: Callable[[Floats], int]
     tally: Callable[[Floats, float, Counts], None]
+    tally_bits: Callable[[npt.NDArray[np.uint32], int, Counts], None]
     spread: Callable[[Doubles, Doubles, int], tuple[Doubles, Doubles]]
 
 
@@ -66,7 +86,7 @@ def load_kernels() -> Kernels:
 
 def plain_kernels() -> Kernels:
     """The loops of numpy."""
-    return Kernels(_largest, _tally, _spread)
+    return Kernels(_largest, _tally, _tally_bits, _spread)
 
 
 def flat_float32(values: Array) -> Floats:
@@ -93,11 +113,36 @@ def _largest(values: Floats) -> int:
 
 
 def _tally(values: Floats, factor: float, counts: Counts) -> None:
+    counts[:] = 0
     for start in range(0, values.size, _BLOCK):
         position = values[start : start + _BLOCK].astype(np.float64)
         np.abs(position, out=position)
         position *= factor
+        # Unlike minimum, fmin takes the number where the other one is NaN.
+        np.fmin(position, counts.size - 1, out=position)
         counts += np.bincount(position.astype(np.intp), minlength=counts.size)
+
+
+def _tally_bits(bits: npt.NDArray[np.uint32], first: int, bins: Counts) -> None:
+    for start in range(0, bits.size, _BLOCK):
+        _tally_block(bits[start : start + _BLOCK] & np.uint32(0x7FFF_FFFF), first, bins)
+
+
+def _tally_block(bits: npt.NDArray[np.uint32], first: int, bins: Counts) -> None:
+    normal = bits >= SMALLEST_NORMAL
+    zeros = bits.size - np.count_nonzero(normal)
+    # Key 0 stands for everything below the window.
+    start = max(first, FINE) - 1
+    keys = np.maximum(bits >> 12, np.uint32(start)) - np.uint32(start)
+    counts = np.bincount(keys.astype(np.int64))
+    offset = start + 1 - first
+    bins[offset : offset + counts.size - 1] += counts[1:]
+    low = OCTAVES * FINE
+    bins[low] += zeros
+    if counts[0] > zeros:
+        below = bits[normal & (bits < first << 12)]
+        found = np.bincount((below >> 18).astype(np.int64))
+        bins[low : low + found.size] += found
 
 
 def _spread(sums: Doubles, filled: Doubles, first: int) -> tuple[Doubles, Doubles]:
@@ -119,10 +164,14 @@ def _compiled() -> Kernels:
     from numba import njit
 
     options: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False}
-    largest = njit("int64(float32[::1])", **options)(_largest_loop)
-    tally = njit("void(float32[::1], float64, int64[::1])", **options)(_tally_loop)
-    spread = njit("Tuple((float64[::1], float64[::1]))(float64[::1], float64[::1], int64)", **options)
-    return Kernels(largest, tally, spread(_spread_loop))
+    return Kernels(
+        largest=njit("int64(float32[::1])", **options)(_largest_loop),
+        tally=njit("void(float32[::1], float64, int64[::1])", **options)(_tally_loop),
+        tally_bits=njit("void(uint32[::1], int64, int64[::1])", **options)(_tally_bits_loop),
+        spread=njit("Tuple((float64[::1], float64[::1]))(float64[::1], float64[::1], int64)", **options)(
+            _spread_loop
+        ),
+    )
 
 
 def _largest_loop(values: Floats) -> int:
@@ -140,10 +189,13 @@ def _tally_loop(values: Floats, factor: float, counts: Counts) -> None:
     c = np.zeros(counts.size, np.uint32)
     d = np.zeros(counts.size, np.uint32)
     index = np.zeros(4096, np.int32)
+    last = np.float64(counts.size - 1)
     for start in range(0, values.size, 4096):
         block = values[start : start + 4096]
         for i in range(block.size):
-            index[i] = np.int32(abs(np.float64(block[i])) * factor)
+            position = abs(np.float64(block[i])) * factor
+            # NaN compares false and goes to the last bin, too.
+            index[i] = np.int32(position if position < last else last)
         whole = block.size // 4 * 4
         for i in range(0, whole, 4):
             a[index[i]] += np.uint32(1)
@@ -153,7 +205,20 @@ def _tally_loop(values: Floats, factor: float, counts: Counts) -> None:
         for i in range(whole, block.size):
             a[index[i]] += np.uint32(1)
     for i in range(counts.size):
-        counts[i] += np.int64(a[i]) + np.int64(b[i]) + np.int64(c[i]) + np.int64(d[i])
+        counts[i] = np.int64(a[i]) + np.int64(b[i]) + np.int64(c[i]) + np.int64(d[i])
+
+
+def _tally_bits_loop(bits: npt.NDArray[np.uint32], first: int, bins: Counts) -> None:
+    low = OCTAVES * FINE
+    for each in bits:
+        magnitude = np.int32(each & np.uint32(0x7FFF_FFFF))
+        fine = (magnitude >> 12) - first
+        place = low + (magnitude >> 18) if fine < 0 or magnitude < SMALLEST_NORMAL else fine
+        bins[place] += 1
+    # Subnormals join the zeros.
+    for i in range(low + 1, low + LOW):
+        bins[low] += bins[i]
+        bins[i] = 0
 
 
 def _spread_loop(sums: Doubles, filled: Doubles, first: int) -> tuple[Doubles, Doubles]:

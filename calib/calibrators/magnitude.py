@@ -8,35 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self, override
 
-from calib.calibrators.base import Arrays, Calibrator, absolute_maximum, checked, refuse_state
+from calib.calibrators.base import Arrays, Calibrator, checked, refuse_state
+from calib.calibrators.kernels import FINE, LOW, OCTAVES, flat_float32, float_of_bits, load_kernels
 from calib.data import Array
 
 __all__ = ["FINE", "LOW", "OCTAVES", "MagnitudeCalibrator", "MagnitudeHistogram"]
 
-OCTAVES = 16
-"""Octaves that are counted finely, downwards from the one that holds amax.
-
-An INT8 range needs fine bins in its own octave and five below: further down a fine bin is narrower
-than 1/16 of a quantisation step. Sixteen leave the MSE search ten octaves below amax, which is where
-the best range of one outlier among 10⁸ values lies.
-"""
-
-FINE = 2048
-"""Fine bins an octave: the upper 11 of float32's 23 mantissa bits."""
-
-LOW = 32
-"""Bins an octave below the fine ones: the upper 5 mantissa bits."""
-
 _EXPONENTS = 256
-_BLOCK = 1 << 16
-"""Values counted at a time: their indices stay in the processor's cache."""
-
-_MAGNITUDE = np.uint32(0x7FFF_FFFF)
-"""All bits of a float32 but its sign."""
-
-_SMALLEST_NORMAL = 1 << 23
-"""Bits of 2⁻¹²⁶ as float32."""
-
 _DOMINATED = 1e6
 _ORDINARY = 1e-3
 _ORDINARY_SHARE = 0.05
@@ -64,6 +42,7 @@ class MagnitudeHistogram:
 
     >>> histogram = MagnitudeHistogram()
     >>> histogram.add(np.array([0.0, -3.0, 0.5, 1.0], np.float32))
+    True
     >>> histogram.total, histogram.zeros, histogram.amax
     (4, 1, 3.0)
 
@@ -103,18 +82,22 @@ class MagnitudeHistogram:
         """Number of values counted."""
         return int(self._bins.sum())
 
-    def add(self, values: Array, amax: float | None = None) -> None:
+    def add(self, values: Array) -> bool:
         """Counts values.
 
         Args:
-            values: Finite floats of any shape.
-            amax: max|values| in float32, where the caller has computed it already.
+            values: Floats of any shape.
+
+        Returns:
+            Whether all are finite in float32; if not, nothing is counted.
         """
-        self._raise_to(absolute_maximum(values) if amax is None else amax)
-        flat = values.reshape(-1)
-        for start in range(0, flat.size, _BLOCK):
-            block = np.ascontiguousarray(flat[start : start + _BLOCK], dtype=np.float32)
-            _tally(block.view(np.uint32), (self.top - OCTAVES + 1) * FINE, self._bins)
+        kernels, flat = load_kernels(), flat_float32(values)
+        amax = float_of_bits(kernels.largest(flat))
+        if not np.isfinite(amax):
+            return False
+        self._raise_to(amax)
+        kernels.tally_bits(flat.view(np.uint32), (self.top - OCTAVES + 1) * FINE, self._bins)
+        return True
 
     def open(self, amax: float) -> None:
         """Nothing hangs on the first batch."""
@@ -254,23 +237,3 @@ class MagnitudeCalibrator(Calibrator[MagnitudeHistogram]):
     @override
     def _restored(self, state: Arrays) -> MagnitudeHistogram:
         return MagnitudeHistogram.from_state(state)
-
-
-def _tally(bits: npt.NDArray[np.uint32], first: int, bins: npt.NDArray[np.int64]) -> None:
-    """Counts a block of float32 values given as bits, into the fine bins from key ``first`` on or below."""
-    bits = bits & _MAGNITUDE
-    zeros = bits.size - np.count_nonzero(bits >= _SMALLEST_NORMAL)
-    # Key 0 stands for everything below the window.
-    start = max(first, FINE) - 1
-    keys = bits >> 12
-    np.maximum(keys, start, out=keys)
-    keys -= start
-    counts = np.bincount(keys.astype(np.int64))
-    offset = start + 1 - first
-    bins[offset : offset + counts.size - 1] += counts[1:]
-    low = OCTAVES * FINE
-    bins[low] += zeros
-    if counts[0] > zeros:
-        below = bits[(bits >= _SMALLEST_NORMAL) & (bits < first << 12)]
-        found = np.bincount((below >> 18).astype(np.int64))
-        bins[low : low + found.size] += found

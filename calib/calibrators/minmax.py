@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self, override
 
-from calib.calibrators.base import Arrays, Calibrator, checked, refuse_state
+from calib.calibrators.base import Arrays, Calibrator, absolute_maximum, checked, refuse_state
 from calib.data import Array
 
 __all__ = ["Maximum", "MinMaxCalibrator"]
@@ -29,9 +29,13 @@ class Maximum:
     def open(self, amax: float) -> None:
         """Nothing hangs on the first batch."""
 
-    def add(self, values: Array, amax: float) -> None:
-        """Takes in values whose maximum is known."""
+    def add(self, values: Array) -> bool:
+        """Takes in values; False if some are not finite."""
+        amax = absolute_maximum(values)
+        if not np.isfinite(amax):
+            return False
         self.amax = max(self.amax, amax)
+        return True
 
     def end_batch(self) -> None:
         """Nothing hangs on the cut of the batches."""

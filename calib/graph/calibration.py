@@ -183,7 +183,8 @@ class _CalibrationRun:
         with Collector(self._session, self._builder, calibrator, whole=whole) as collector:
             for batch in track(self._dataset.batches(self._batch_size), self.asked, "Calibrating"):
                 collector.add(batch)
-                self.used = collector.batches
+            collector.finish()
+            self.used = collector.batches
         return calibrator.compute().arranged(self._session.source_of)
 
 

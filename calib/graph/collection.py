@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from types import TracebackType
 from typing import Any
 
@@ -61,8 +63,11 @@ class Collector:
         self._calibrator = calibrator
         self._part_size: int | None = None
         self._whole = whole
-        self._pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
-        self._counting: list[Future[None]] = []
+        self._workers = os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(self._workers)
+        self._lock = Lock()
+        self._counting: list[Future[dict[str, NonFiniteError]]] = []
+        self._ending = False
         self._slot = 0
         self.batches = 0
 
@@ -88,12 +93,14 @@ class Collector:
         parts = self._parts(batch)
         for index, part in enumerate(parts):
             computed = self._compute(part)
-            self._wait()
+            self._settle()
             self._open(computed, parts[index + 1 :])
             self._count(computed)
-        self._wait()
-        self._calibrator.end_batch()
-        self.batches += 1
+        self._ending = True
+
+    def finish(self) -> None:
+        """Waits until everything is counted."""
+        self._settle()
 
     def _parts(self, batch: Batch) -> list[Batch]:
         if self._whole or len(batch) == 1:
@@ -131,38 +138,60 @@ class Collector:
             self._calibrator.open(name, maxima[name])
 
     def _maxima(self, part: _Part, names: Sequence[str]) -> dict[str, float]:
-        maxima = dict(
-            zip(names, self._pool.map(absolute_maximum, (part.tensors[n] for n in names)), strict=True)
-        )
+        found = self._pool.map(absolute_maximum, [part.tensors[name] for name in names])
+        maxima = dict(zip(names, found, strict=True))
         for name, amax in maxima.items():
-            self._check(name, part, amax)
+            with self._naming_sample(name, part):
+                check_finite(name, part.tensors[name], amax)
         return maxima
 
     def _count(self, part: _Part) -> None:
-        for name, array in part.tensors.items():
-            if array.size:
-                self._calibrator.unopened(name)  # makes the entry here: the threads only fill it
-                self._counting.append(self._pool.submit(self._count_one, name, part))
+        """Starts to count a part: each worker takes the next tensor until none is left."""
+        names = [name for name, array in part.tensors.items() if array.size]
+        for name in names:
+            self._calibrator.unopened(name)  # makes the entry here: the workers only fill it
+        left = iter(names)
+        self._counting = [self._pool.submit(self._work, left, part) for _ in range(self._workers)]
 
-    def _count_one(self, name: str, part: _Part) -> None:
-        amax = absolute_maximum(part.tensors[name])
-        self._check(name, part, amax)
-        self._calibrator.add(name, part.tensors[name], amax)
+    def _work(self, left: Iterator[str], part: _Part) -> dict[str, NonFiniteError]:
+        refused: dict[str, NonFiniteError] = {}
+        while (name := self._next(left)) is not None:
+            try:
+                with self._naming_sample(name, part):
+                    self._calibrator.add(name, part.tensors[name])
+            except NonFiniteError as error:
+                refused[name] = error
+        return refused
 
-    def _wait(self) -> None:
-        """Waits for the counting of the part before; the first failure in network order is raised."""
+    def _next(self, left: Iterator[str]) -> str | None:
+        with self._lock:
+            return next(left, None)
+
+    def _settle(self) -> None:
+        """Waits for the part that is being counted, and ends its batch if it was the last one.
+
+        Raises:
+            NonFiniteError: Of the tensors that left the finite numbers, the first in network order.
+        """
         counting, self._counting = self._counting, []
-        for future in counting:
-            future.result()
+        refused = {name: error for future in counting for name, error in future.result().items()}
+        for name in self._session.source_of:
+            if name in refused:
+                raise refused[name]
+        if self._ending:
+            self._calibrator.end_batch()
+            self.batches += 1
+            self._ending = False
 
-    def _check(self, name: str, part: _Part, amax: float) -> None:
+    @contextmanager
+    def _naming_sample(self, name: str, part: _Part) -> Iterator[None]:
+        """Adds to a refusal which sample made the tensor leave the finite numbers."""
         try:
-            check_finite(name, part.tensors[name], amax)
+            yield
         except NonFiniteError as error:
             where = _first_sample(part.tensors[name], part.batch)
-            raise NonFiniteError(
-                f"{error} It happened {where}, after {self.batches} good batches.", name
-            ) from error
+            after = f"after {self.batches} good batches"
+            raise NonFiniteError(f"{error} It happened {where}, {after}.", name) from error
 
 
 def _first_sample(values: Array, batch: Batch) -> str:
