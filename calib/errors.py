@@ -69,6 +69,9 @@ class NonFiniteError(CalibrationError):
         super().__init__(message)
         self.tensor = tensor
 
+    def __reduce__(self) -> tuple[type[NonFiniteError], tuple[str, str]]:
+        return type(self), (str(self), self.tensor)
+
 
 class CacheError(CalibrationError):
     """A calibration cache or range table that cannot be read or does not fit."""

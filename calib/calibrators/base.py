@@ -29,6 +29,11 @@ class Statistic(Protocol):
         """Whether ``open`` must come before the first values other than zero are added."""
         ...
 
+    @property
+    def grid(self) -> float:
+        """What was told to ``open``; 0.0 where nothing was, or nothing hangs on it."""
+        ...
+
     def open(self, amax: float) -> None:
         """Fixes what hangs on the largest |x| of a whole batch.
 
@@ -132,6 +137,10 @@ class Calibrator(ABC, Generic[S]):
     def unopened(self, name: str) -> bool:
         """Whether the largest |x| of a whole batch must be told before values other than zero."""
         return self._of(name).unopened
+
+    def grids(self) -> dict[str, float]:
+        """What was told to ``open``, by tensor: the grids that every shard must count on."""
+        return {name: first for name, known in self.statistics.items() if (first := known.grid)}
 
     def open(self, name: str, amax: float) -> None:
         """Tells the largest |x| of a tensor in the first batch in which it is not all zero."""

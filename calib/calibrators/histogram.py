@@ -73,6 +73,11 @@ class GrowingHistogram:
         """Whether R₀ is not known yet."""
         return self.first == 0.0
 
+    @property
+    def grid(self) -> float:
+        """R₀; 0.0 until it is known."""
+        return self.first
+
     def open(self, amax: float) -> None:
         """Sets R₀, once."""
         if self.unopened:

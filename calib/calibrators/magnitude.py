@@ -51,6 +51,7 @@ class MagnitudeHistogram:
     """
 
     unopened = False
+    grid = 0.0
 
     def __init__(self) -> None:
         self.amax = 0.0

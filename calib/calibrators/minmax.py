@@ -22,6 +22,7 @@ class Maximum:
     """
 
     unopened = False
+    grid = 0.0
 
     def __init__(self) -> None:
         self.amax = 0.0

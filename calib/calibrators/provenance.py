@@ -12,23 +12,20 @@ from calib.calibrators.cache import CalibrationCache
 from calib.errors import CacheError
 from calib.files import write_together
 
-__all__ = ["SIDECAR_SCHEMA", "Sidecar", "read_sidecar", "sidecar_path", "write_with_sidecar"]
+__all__ = ["SIDECAR_SCHEMA", "Origin", "Sidecar", "read_sidecar", "sidecar_path", "write_with_sidecar"]
 
 SIDECAR_SCHEMA = 1
 
 _MAX_BYTES = 64 << 20
 
 
-class Sidecar(BaseModel):
-    """Provenance of a calibration cache, stored as ``MODEL.cache.json`` beside it.
+class Origin(BaseModel):
+    """Everything that decides which ranges come out.
 
     Attributes:
-        schema_version: Version of this layout.
-        calib_version: Version of calib that made the cache.
-        created: UTC time, ISO 8601.
-        cache_sha256: Hash of the cache file.
-        header: First line of the cache.
-        method: "entropy" or "minmax".
+        calib_version: Version of calib.
+        method: "entropy", "minmax", "percentile" or "mse".
+        options: Options of the method, such as the percentile.
         model: File name of the model.
         model_sha256: Hash of the model file.
         graph_sha256: Hash of the graph without its weights.
@@ -37,24 +34,18 @@ class Sidecar(BaseModel):
         recipe: File name of the recipe; empty where a dataset was given from Python.
         dataset_fingerprint: Fingerprint of the selected samples.
         preprocess: How samples were preprocessed.
-        samples: Number of samples used.
+        samples: Number of samples.
         batch_size: Samples a batch; entropy depends on it a little.
-        batches_asked: Number of batches asked for.
-        batches_used: Number of batches counted; equal, or the run would have failed.
         seed: Seed of the selection; None where nothing was selected.
-        sample_ids: Every sample used, in order.
-        zero_tensors: Tensors that were zero on all samples.
-        versions: Versions of the software that computed the activations.
+        sample_ids: Every sample, in order.
+        versions: Versions of the software that computes the activations.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    schema_version: int = Field(alias="schema", default=SIDECAR_SCHEMA)
     calib_version: str
-    created: str
-    cache_sha256: str
-    header: str
     method: str
+    options: dict[str, float] = {}
     model: str
     model_sha256: str
     graph_sha256: str
@@ -65,12 +56,61 @@ class Sidecar(BaseModel):
     preprocess: dict[str, Any]
     samples: int
     batch_size: int
-    batches_asked: int
-    batches_used: int
     seed: int | None
     sample_ids: tuple[str, ...]
-    zero_tensors: tuple[str, ...]
     versions: dict[str, str]
+
+    def differences(self, other: Origin) -> tuple[str, ...]:
+        """What differs from another origin, in words, each with both values where they are short."""
+        found = [name for name, field in _HASHED.items() if getattr(self, field) != getattr(other, field)]
+        for name, field in _SHOWN.items():
+            mine, theirs = getattr(self, field), getattr(other, field)
+            if mine != theirs:
+                found.append(f"{name} ({mine} and {theirs})")
+        for package in sorted(self.versions.keys() | other.versions.keys()):
+            mine, theirs = self.versions.get(package), other.versions.get(package)
+            if mine != theirs:
+                found.append(f"version of {package} ({mine} and {theirs})")
+        return tuple(found)
+
+
+_HASHED = {
+    "model weights": "weights_sha256",
+    "model graph": "graph_sha256",
+    "calibration data": "dataset_fingerprint",
+    "preprocessing": "preprocess",
+    "order of the samples": "sample_ids",
+}
+_SHOWN = {
+    "method": "method",
+    "options of the method": "options",
+    "number of samples": "samples",
+    "batch size": "batch_size",
+    "seed": "seed",
+    "version of calib": "calib_version",
+}
+
+
+class Sidecar(Origin):
+    """Provenance of a calibration cache, stored as ``MODEL.cache.json`` beside it.
+
+    Attributes:
+        schema_version: Version of this layout.
+        created: UTC time, ISO 8601.
+        cache_sha256: Hash of the cache file.
+        header: First line of the cache.
+        batches_asked: Number of batches asked for.
+        batches_used: Number of batches counted; equal, or the run would have failed.
+        zero_tensors: Tensors that were zero on all samples.
+    """
+
+    schema_version: int = Field(alias="schema", default=SIDECAR_SCHEMA)
+    created: str
+    cache_sha256: str
+    header: str
+    batches_asked: int
+    batches_used: int
+    zero_tensors: tuple[str, ...]
 
 
 def sidecar_path(cache: str | os.PathLike[str]) -> Path:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from calib.graph import CalibrationResult
+    from calib.graph import CalibrationResult, Counted
 
-__all__ = ["calibrate_command"]
+__all__ = ["calibrate_command", "result_json", "result_text"]
+
+
+_METHOD = (
+    "entropy: activations of convolutional networks. minmax: box coordinates and other regression outputs, "
+    "transformers. percentile: transformers and networks with rare outliers. mse: where the squared error of "
+    "the activations matters; the same for every order of the data."
+)
 
 
 def calibrate_command(
     model: Annotated[Path, typer.Argument(help="The float ONNX model.", metavar="MODEL.onnx")],
     data: Annotated[str, typer.Option(help="Dataset recipe: a YAML file, or the name of a shipped one.")],
-    method: Annotated[
-        str,
-        typer.Option(
-            help="entropy: convolutional networks. minmax: box coordinates, regression, transformers."
-        ),
-    ] = "entropy",
+    method: Annotated[str, typer.Option(help=_METHOD)] = "entropy",
+    percentile: Annotated[
+        float | None, typer.Option(help="Percentage of values to keep, for percentile; 99.99 by default.")
+    ] = None,
     samples: Annotated[
         int | None, typer.Option(help="Calibration samples; by default what the recipe says.")
     ] = None,
@@ -34,30 +39,67 @@ def calibrate_command(
         Path | None, typer.Option(help="The calibration cache; MODEL.cache beside the model by default.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads inside an operator; one a core.")] = None,
+    shards: Annotated[int, typer.Option(help="Processes to share the work; the bits are those of one.")] = 1,
+    shard: Annotated[
+        str | None,
+        typer.Option(help="Count one shard only, such as 2/4, into a partial file for calib cache merge."),
+    ] = None,
+    grids_of: Annotated[
+        Path | None, typer.Option(help="With --shard: a partial file whose grids to count on.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Calibrate a model on sample data and write TensorRT's calibration cache."""
-    from calib.graph import calibrate
+    """Calibrate a model on sample data and write TensorRT's calibration cache.
 
-    result = calibrate(
-        model,
-        data,
-        method=method,
-        samples=samples,
-        batch_size=batch_size,
-        seed=seed,
-        tensorrt=tensorrt,
-        out=out or model.with_suffix(".cache"),
-        threads=threads,
-    )
-    typer.echo(_json(result) if as_json else _text(result, method))
+    A killed run goes on where it stopped when the same command is given again.
+    """
+    from calib.errors import UsageError
+    from calib.graph import calibrate, calibrate_shard
+
+    options: Any = {
+        "method": method,
+        "percentile": percentile,
+        "samples": samples,
+        "batch_size": batch_size,
+        "seed": seed,
+        "tensorrt": tensorrt,
+        "threads": threads,
+    }
+    if shard is not None:
+        if shards != 1:
+            raise UsageError("Give --shards to run all shards here, or --shard to run one; not both.")
+        target = out or model.with_suffix(f".shard-{shard.replace('/', 'of')}.npz")
+        counted = calibrate_shard(model, data, shard, target, grids_of=grids_of, **options)
+        typer.echo(_shard_text(counted, target, as_json))
+        return
+    if grids_of is not None:
+        raise UsageError("--grids-of goes with --shard.")
+    result = calibrate(model, data, out=out or model.with_suffix(".cache"), shards=shards, **options)
+    typer.echo(result_json(result) if as_json else result_text(result))
 
 
-def _text(result: CalibrationResult, method: str) -> str:
+def _shard_text(counted: Counted, out: Path, as_json: bool) -> str:
+    import json
+
+    part = counted.partial
+    found = {"out": str(out), "batches": [part.start, part.stop], "of": part.batches, "notes": counted.notes}
+    if as_json:
+        return json.dumps(found, indent=1)
+    lines = [f"Batches {part.start} to {part.stop - 1} of {part.batches} counted by {part.origin.method}."]
+    lines += [f"note: {note}" for note in counted.notes]
+    lines += [
+        f"Partial calibration: {out}",
+        "Merge all parts with: calib cache merge PART ... --out MODEL.cache",
+    ]
+    return "\n".join(lines)
+
+
+def result_text(result: CalibrationResult) -> str:
+    """What a calibration made, for a terminal."""
     from calib.calibrators import sidecar_path
 
     lines = [
-        f"{len(result.cache)} tensors calibrated by {method} on {result.samples} samples "
+        f"{len(result.cache)} tensors calibrated by {result.method} on {result.samples} samples "
         f"({result.batches_used} of {result.batches_asked} batches used)."
     ]
     lines += [f"note: {note}" for note in result.notes]
@@ -67,13 +109,15 @@ def _text(result: CalibrationResult, method: str) -> str:
     return "\n".join(lines)
 
 
-def _json(result: CalibrationResult) -> str:
+def result_json(result: CalibrationResult) -> str:
+    """What a calibration made, for programs."""
     import json
 
     return json.dumps(
         {
             "cache": str(result.path),
             "header": result.cache.header,
+            "method": result.method,
             "tensors": len(result.cache),
             "samples": result.samples,
             "batches_asked": result.batches_asked,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +45,7 @@ class Collector:
         builder: Makes the feeds.
         calibrator: Takes the statistics.
         whole: Whether batches must not be cut, because the model insists on their size.
+        only: The tensors to collect; None for all.
 
     Attributes:
         batches: Number of batches counted.
@@ -57,12 +58,14 @@ class Collector:
         calibrator: Calibrator[Any],
         *,
         whole: bool = False,
+        only: Collection[str] | None = None,
     ) -> None:
         self._session = session
         self._builder = builder
         self._calibrator = calibrator
         self._part_size: int | None = None
         self._whole = whole
+        self._only = only
         self._workers = os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._workers)
         self._lock = Lock()
@@ -70,6 +73,11 @@ class Collector:
         self._ending = False
         self._slot = 0
         self.batches = 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Conversions of the feeds that were made, a line each."""
+        return self._builder.notes
 
     def __enter__(self) -> Self:
         return self
@@ -119,20 +127,28 @@ class Collector:
     def _compute(self, part: Batch) -> _Part:
         # Two sets of buffers: one is being counted while the other is filled.
         self._slot = 1 - self._slot
-        return _Part(part, self._session.run(self._builder.feeds(part), slot=self._slot))
+        return _Part(part, self._wanted(self._session.run(self._builder.feeds(part), slot=self._slot)))
+
+    def _wanted(self, tensors: dict[str, Array]) -> dict[str, Array]:
+        """The tensors to collect that have any values."""
+        return {
+            name: array
+            for name, array in tensors.items()
+            if array.size and (self._only is None or name in self._only)
+        }
 
     def _open(self, part: _Part, following: Sequence[Batch]) -> None:
         """Tells the calibrator the largest |x| of whole batches where it must know them first."""
-        unopened = [
-            name for name, array in part.tensors.items() if array.size and self._calibrator.unopened(name)
-        ]
+        unopened = [name for name in part.tensors if self._calibrator.unopened(name)]
         maxima = self._maxima(part, unopened)
         begun = [name for name in unopened if maxima[name] > 0]
         if not begun:
             return
         for later in following:
             tensors = self._session.run(self._builder.feeds(later))
-            further = self._maxima(_Part(later, tensors), begun)
+            # Activations that depend on the data may have no values in a part.
+            seen = [name for name in begun if tensors[name].size]
+            further = dict.fromkeys(begun, 0.0) | self._maxima(_Part(later, tensors), seen)
             maxima = {name: max(maxima[name], further[name]) for name in begun}
         for name in begun:
             self._calibrator.open(name, maxima[name])
@@ -147,21 +163,26 @@ class Collector:
 
     def _count(self, part: _Part) -> None:
         """Starts to count a part: each worker takes the next tensor until none is left."""
-        names = [name for name, array in part.tensors.items() if array.size]
-        for name in names:
+        for name in part.tensors:
             self._calibrator.unopened(name)  # makes the entry here: the workers only fill it
-        left = iter(names)
+        left = iter(part.tensors)
         self._counting = [self._pool.submit(self._work, left, part) for _ in range(self._workers)]
 
     def _work(self, left: Iterator[str], part: _Part) -> dict[str, NonFiniteError]:
         refused: dict[str, NonFiniteError] = {}
         while (name := self._next(left)) is not None:
-            try:
-                with self._naming_sample(name, part):
-                    self._calibrator.add(name, part.tensors[name])
-            except NonFiniteError as error:
+            error = self._count_one(name, part)
+            if error is not None:
                 refused[name] = error
         return refused
+
+    def _count_one(self, name: str, part: _Part) -> NonFiniteError | None:
+        try:
+            with self._naming_sample(name, part):
+                self._calibrator.add(name, part.tensors[name])
+        except NonFiniteError as error:
+            return error
+        return None
 
     def _next(self, left: Iterator[str]) -> str | None:
         with self._lock:

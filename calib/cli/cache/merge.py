@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +10,18 @@ import typer
 
 if TYPE_CHECKING:
     from calib.calibrators import CalibrationCache
+    from calib.graph import CalibrationResult
 
 __all__ = ["merge_command"]
 
 
 def merge_command(
-    files: Annotated[list[Path], typer.Argument(help="Calibration caches.", metavar="A B ...")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Calibration caches, or all partial files of one calibration.", metavar="A B ..."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="The merged cache.", show_default=False)],
     policy: Annotated[
         str,
@@ -37,13 +41,18 @@ def merge_command(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Merge calibration caches into one."""
+    """Merge calibration caches, or the parts of a sharded calibration, into one cache."""
     from calib.calibrators.cache_edit import merge_caches
     from calib.calibrators.cache_provenance import differing_origins, write_derived
     from calib.cli.cache.output import check_output, emit, header_line, names_line
 
     check_output(out, files)
-    _refuse_partials(files)
+    if _are_partials(files):
+        from calib.cli.calibrate import result_json, result_text
+
+        result = _finished(files, out)
+        typer.echo(result_json(result) if as_json else result_text(result))
+        return
     caches, dropped = _read(files, drop_unusable)
     merged = merge_caches(caches, policy, version=tensorrt, algorithm=algorithm)
     notes = (*differing_origins(files), *write_derived(merged.cache, out, None))
@@ -80,18 +89,21 @@ def _read(files: Sequence[Path], drop: bool) -> tuple[list[tuple[str, Calibratio
     return usable, list(dropped)
 
 
-def _refuse_partials(files: Sequence[Path]) -> None:
-    """Partial states of a sharded calibration are merged as statistics, not as caches."""
+def _are_partials(files: Sequence[Path]) -> bool:
+    """Whether these are the parts of a sharded calibration; a mixture with caches is refused."""
+    from calib.calibrators.partial import is_partial
     from calib.errors import UsageError
 
-    partials = [str(file) for file in files if _is_partial(file)]
-    if partials:
+    partials = [str(file) for file in files if is_partial(file)]
+    if partials and len(partials) < len(files):
         raise UsageError(
-            f"Partial states of a sharded calibration are no calibration caches: {', '.join(partials)}."
+            f"Partial calibrations and caches cannot be merged: {', '.join(partials)} are partial."
         )
+    return bool(partials)
 
 
-def _is_partial(file: Path) -> bool:
-    if find_spec("calib.calibrators.partial") is None:
-        return False
-    return bool(import_module("calib.calibrators.partial").is_partial(file))
+def _finished(files: Sequence[Path], out: Path) -> CalibrationResult:
+    from calib.calibrators.partial import merge_partials, read_partial
+    from calib.graph import finish_partial
+
+    return finish_partial(merge_partials([(str(file), read_partial(file)) for file in files]), out)

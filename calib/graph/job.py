@@ -1,0 +1,243 @@
+"""One calibration as a description that can be sent to other processes, and the work on a range of it."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib.metadata import version as package_version
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from calib import __version__
+from calib.calibrators import Calibrator, make_calibrator
+from calib.calibrators.partial import Partial, read_partial
+from calib.calibrators.provenance import Origin
+from calib.data import Batch, Dataset, fingerprint
+from calib.errors import CalibrationError, UsageError
+from calib.graph.collection import Collector
+from calib.graph.feeds import FeedBuilder
+from calib.graph.intake import OnnxModel
+from calib.graph.observed import ObservedSession
+from calib.progress import track
+
+__all__ = ["CalibrationJob", "Counted", "count_range", "first_grids", "resumable"]
+
+SECONDS_BETWEEN_STATES = 20.0
+"""A killed run loses no more than this, and one batch."""
+
+
+@dataclass(frozen=True)
+class CalibrationJob:
+    """What is calibrated, and how.
+
+    Attributes:
+        model: The model.
+        dataset: The calibration samples, in order.
+        method: Name of the calibrator.
+        options: Options of the calibrator.
+        batch_size: Samples a batch.
+        threads: Threads inside an operator; None for one a core.
+        recipe: File name of the recipe; empty where there is none.
+        preprocess: How samples are preprocessed.
+        seed: Seed of the selection; None where nothing was selected.
+        tensorrt: The TensorRT version that shall read the cache.
+    """
+
+    model: OnnxModel
+    dataset: Dataset
+    method: str = "entropy"
+    options: Mapping[str, float] = field(default_factory=dict)
+    batch_size: int = 32
+    threads: int | None = None
+    recipe: str = ""
+    preprocess: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    tensorrt: str = "8.6.0"
+
+    @property
+    def batches(self) -> int:
+        """Number of batches."""
+        return ceil(len(self.dataset) / self.batch_size)
+
+    def calibrator(self) -> Calibrator[Any]:
+        """A fresh calibrator."""
+        return make_calibrator(self.method, **self.options)
+
+    def shard(self, number: int, shards: int) -> tuple[int, int]:
+        """First batch of a shard, and the batch after its last one; shards are counted from 1."""
+        return self.batches * (number - 1) // shards, self.batches * number // shards
+
+    def read(self, start: int, stop: int) -> Iterator[Batch]:
+        """The batches of a range."""
+        samples = range(start * self.batch_size, min(stop * self.batch_size, len(self.dataset)))
+        return self.dataset.subset(samples).batches(self.batch_size)
+
+    @cached_property
+    def origin(self) -> Origin:
+        """Everything that decides which ranges come out."""
+        graph_hash, weights_hash = self.model.content_hashes()
+        versions = {name: package_version(name) for name in ("numpy", "onnx", "onnxruntime")}
+        return Origin(
+            calib_version=__version__,
+            method=self.method,
+            options=self.calibrator().options(),
+            model=self.model.path.name,
+            model_sha256=self.model.sha256,
+            graph_sha256=graph_hash,
+            weights_sha256=weights_hash,
+            dataset=self.dataset.name,
+            recipe=self.recipe,
+            dataset_fingerprint=fingerprint(self.dataset),
+            preprocess=dict(self.preprocess),
+            samples=len(self.dataset),
+            batch_size=self.batch_size,
+            seed=self.seed,
+            sample_ids=self.dataset.ids,
+            versions={"python": platform.python_version(), **versions},
+        )
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What was counted of a range.
+
+    Attributes:
+        partial: The statistics, and what they are of.
+        notes: Conversions that were made, a line each.
+        resumed: Batches that were found counted already.
+    """
+
+    partial: Partial
+    notes: tuple[str, ...]
+    resumed: int = 0
+
+
+def first_grids(job: CalibrationJob) -> dict[str, float]:
+    """R₀ of every tensor that is not all zero in the first batch, which every shard must count with."""
+    calibrator = job.calibrator()
+    with _collector(job, ObservedSession(job.model, job.threads), calibrator) as collector:
+        for batch in job.read(0, 1):
+            collector.add(batch)
+        collector.finish()
+    return calibrator.grids()
+
+
+def count_range(
+    job: CalibrationJob,
+    start: int,
+    stop: int,
+    *,
+    grids: Mapping[str, float] | None = None,
+    only: Collection[str] | None = None,
+    state: Path | None = None,
+    show: bool = False,
+) -> Counted:
+    """Counts the batches of a range.
+
+    Args:
+        job: The calibration.
+        start: Number of the first batch.
+        stop: Number of the batch after the last one.
+        grids: R₀ of tensors, known beforehand.
+        only: The tensors to count; None for all.
+        state: File that keeps what was counted so far, every few seconds; read at the start, so that a
+            killed run goes on. None keeps nothing.
+        show: Whether to show progress.
+
+    Raises:
+        CalibError: A batch cannot be counted; the sample is named.
+    """
+    known = None if state is None else resumable(state, job, start, stop)
+    session = ObservedSession(job.model, job.threads)
+    calibrator = job.calibrator() if known is None else known.calibrator
+    for name, first in (grids or {}).items():
+        calibrator.open(name, first)
+    done = start if known is None else known.done
+    partial = Partial(
+        origin=job.origin,
+        source_of=session.source_of,
+        start=start,
+        stop=stop,
+        done=done,
+        batches=job.batches,
+        calibrator=calibrator,
+        tensorrt=job.tensorrt,
+        notes=job.dataset.notes,
+    )
+    with _collector(job, session, calibrator, only) as collector:
+        saver = _Saver(partial, state)
+        batches: Iterable[Batch] = job.read(done, stop)
+        for batch in track(batches, stop - done, "Calibrating") if show else batches:
+            collector.add(batch)
+            saver.after(collector)
+        collector.finish()
+        return Counted(saver.at(stop), collector.notes, done - start)
+
+
+class _Saver:
+    """Keeps the state of a run on the disk."""
+
+    def __init__(self, partial: Partial, path: Path | None) -> None:
+        self._partial = partial
+        self._path = path
+        self._counted = partial.done
+        self._saved = time.monotonic()
+
+    def at(self, done: int) -> Partial:
+        """The state with so many batches counted."""
+        return replace(self._partial, done=done)
+
+    def after(self, collector: Collector) -> None:
+        """Saves after a batch, if the last time is long enough ago."""
+        self._counted += 1
+        if self._path is None or time.monotonic() - self._saved < SECONDS_BETWEEN_STATES:
+            return
+        collector.finish()
+        self.at(self._counted).write(self._path)
+        self._saved = time.monotonic()
+
+
+def resumable(path: Path, job: CalibrationJob, start: int, stop: int) -> Partial | None:
+    """The state of an earlier run of the same calibration; None where there is none.
+
+    A state of another calibration is left out of account, and replaced at the next saving: the command
+    asks for this one.
+    """
+    if not path.exists():
+        return None
+    try:
+        known = read_partial(path)
+    except CalibrationError:
+        # Not ours, or of another version: nothing to go on from.
+        return None
+    same = not known.origin.differences(job.origin)
+    return known if same and (known.start, known.stop) == (start, stop) else None
+
+
+def _collector(
+    job: CalibrationJob,
+    session: ObservedSession,
+    calibrator: Calibrator[Any],
+    only: Collection[str] | None = None,
+) -> Collector:
+    builder = FeedBuilder(job.model.inputs, str(job.model.path))
+    return Collector(session, builder, calibrator, whole=job.model.fixed_batch is not None, only=only)
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Reads "k/N".
+
+    Raises:
+        UsageError: It is no such fraction.
+
+    >>> parse_shard("2/4")
+    (2, 4)
+    """
+    number, _, shards = text.partition("/")
+    if not (number.isdigit() and shards.isdigit() and 1 <= int(number) <= int(shards)):
+        raise UsageError(f"--shard must read like 2/4, from 1/4 to 4/4, got {text!r}.")
+    return int(number), int(shards)
