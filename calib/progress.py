@@ -15,13 +15,13 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 def track(
-    items: Iterable[T], total: int, what: str, stream: TextIO | None = None
+    items: Iterable[T], total: int | None, what: str, stream: TextIO | None = None
 ) -> Generator[T, None, None]:
     """Passes items on and shows how far it is.
 
     Args:
         items: What to go through.
-        total: Number of items.
+        total: Number of items; None where it is not known.
         what: What is being done, such as "Calibrating".
         stream: Where to show it; standard error by default.
 
@@ -32,7 +32,7 @@ def track(
     return _bar(items, total, what, out) if out.isatty() else _lines(items, total, what, out)
 
 
-def _bar(items: Iterable[T], total: int, what: str, out: TextIO) -> Generator[T, None, None]:
+def _bar(items: Iterable[T], total: int | None, what: str, out: TextIO) -> Generator[T, None, None]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -60,17 +60,18 @@ def _bar(items: Iterable[T], total: int, what: str, out: TextIO) -> Generator[T,
         yield from progress.track(items, total=total, description=what)
 
 
-def _lines(items: Iterable[T], total: int, what: str, out: TextIO) -> Generator[T, None, None]:
+def _lines(items: Iterable[T], total: int | None, what: str, out: TextIO) -> Generator[T, None, None]:
     start = last = time.monotonic()
+    of = "" if total is None else f"/{total}"
     done = 0
     for item in items:
         yield item
         done += 1
         now = time.monotonic()
-        if done < total and now - last >= _SECONDS_BETWEEN_LINES:
+        if done != total and now - last >= _SECONDS_BETWEEN_LINES:
             last = now
-            left = (now - start) / done * (total - done)
-            out.write(f"{what}: {done}/{total}, {done / (now - start):.1f}/s, about {left:.0f} s left\n")
+            left = "" if total is None else f", about {(now - start) / done * (total - done):.0f} s left"
+            out.write(f"{what}: {done}{of}, {done / (now - start):.1f}/s{left}\n")
             out.flush()
-    out.write(f"{what}: {done}/{total} done in {time.monotonic() - start:.1f} s\n")
+    out.write(f"{what}: {done}{of} done in {time.monotonic() - start:.1f} s\n")
     out.flush()

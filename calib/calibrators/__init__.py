@@ -1,5 +1,6 @@
 """Calibrators: from activations to ranges, and the files that hold them."""
 
+from calib.calibrators.adequacy import Adequacy, TensorAdequacy, assess
 from calib.calibrators.base import Calibrator, absolute_maximum, check_finite
 from calib.calibrators.cache import CalibrationCache, unusable_reason
 from calib.calibrators.entropy import EntropyCalibrator
@@ -14,6 +15,7 @@ from calib.calibrators.trt_version import decode_version, encode_version
 
 __all__ = [
     "CALIBRATORS",
+    "Adequacy",
     "CalibrationCache",
     "Calibrator",
     "EntropyCalibrator",
@@ -24,7 +26,9 @@ __all__ = [
     "PercentileCalibrator",
     "RangeTable",
     "Sidecar",
+    "TensorAdequacy",
     "absolute_maximum",
+    "assess",
     "check_finite",
     "decode_version",
     "encode_version",

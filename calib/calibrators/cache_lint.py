@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,10 +12,10 @@ import numpy as np
 
 from calib.calibrators.algorithms import ALGORITHMS, algorithm_named
 from calib.calibrators.amax import amax_of
-from calib.calibrators.cache import CalibrationCache
+from calib.calibrators.cache import CalibrationCache, unusable_reason
 from calib.calibrators.trt_version import encode_version
 
-__all__ = ["Finding", "Severity", "is_clean", "lint_cache", "lint_header", "lint_scales"]
+__all__ = ["Finding", "Severity", "is_clean", "lint_cache", "lint_header", "lint_scales", "mask_tensors"]
 
 Severity = Literal["error", "warning", "note"]
 
@@ -166,18 +166,28 @@ def _unusable(name: str, bits: str, reason: str) -> Finding:
     return Finding(code, severity, name, f"scale is {reason} ({bits}), unusable: {_ADVICE[reason]}")
 
 
-def _masks(cache: CalibrationCache) -> Iterator[Finding]:
-    unusable = cache.unusable
-    ranges = {name: amax_of(scale) for name, scale in cache.items() if name not in unusable}
+def mask_tensors(scales: Mapping[str, float]) -> dict[str, str]:
+    """Tensors whose range is that of a constant which stands for minus infinity, each with the reason.
+
+    INT8 sees zero for all else in such a tensor.
+
+    Args:
+        scales: Tensor → scale.
+    """
+    ranges = {name: amax_of(scale) for name, scale in scales.items() if not unusable_reason(scale)}
     median = statistics.median(ranges.values()) if ranges else 0.0
+    found = {}
     for name, amax in ranges.items():
         constant = next((text for value, text in _MASK_CONSTANTS if _is_constant(amax, value)), None)
         if constant:
-            reason = f"amax {amax:.6g} is {constant}"
+            found[name] = f"amax {amax:.6g} is {constant}"
         elif amax >= _MASK_RATIO * median:
-            reason = f"amax {amax:.6g} is {amax / median:.2g} times the median range ({median:.3g})"
-        else:
-            continue
+            found[name] = f"amax {amax:.6g} is {amax / median:.2g} times the median range ({median:.3g})"
+    return found
+
+
+def _masks(cache: CalibrationCache) -> Iterator[Finding]:
+    for name, reason in mask_tensors(cache).items():
         text = f"{reason}: a mask's constant rather than an activation. INT8 sees zero for all else in it."
         yield Finding("mask-constant", "warning", name, text + " Leave it in float.")
 

@@ -22,7 +22,13 @@ _METHOD = (
 
 def calibrate_command(
     model: Annotated[Path, typer.Argument(help="The float ONNX model.", metavar="MODEL.onnx")],
-    data: Annotated[str, typer.Option(help="Dataset recipe: a YAML file, or the name of a shipped one.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Dataset recipe: a YAML file, or the name of a shipped one. Or module:object, a reader of "
+            "yours: CalibrationDataReader, load_data, DataLoader, any iterable of dicts or arrays."
+        ),
+    ],
     method: Annotated[str, typer.Option(help=_METHOD)] = "entropy",
     percentile: Annotated[
         float | None, typer.Option(help="Percentage of values to keep, for percentile; 99.99 by default.")
@@ -30,7 +36,12 @@ def calibrate_command(
     samples: Annotated[
         int | None, typer.Option(help="Calibration samples; by default what the recipe says.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Samples a batch. Entropy depends on it a little.")] = 32,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Samples a batch; 32, or a reader's own batches, by default. Entropy depends on it a little."
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the selection; by default what the recipe says.")
     ] = None,
@@ -47,6 +58,9 @@ def calibrate_command(
     grids_of: Annotated[
         Path | None, typer.Option(help="With --shard: a partial file whose grids to count on.")
     ] = None,
+    assess: Annotated[
+        bool, typer.Option("--assess", help="Judge whether there were enough samples.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Calibrate a model on sample data and write TensorRT's calibration cache.
@@ -74,7 +88,8 @@ def calibrate_command(
         return
     if grids_of is not None:
         raise UsageError("--grids-of goes with --shard.")
-    result = calibrate(model, data, out=out or model.with_suffix(".cache"), shards=shards, **options)
+    target = out or model.with_suffix(".cache")
+    result = calibrate(model, data, out=target, shards=shards, assess=assess, **options)
     typer.echo(result_json(result) if as_json else result_text(result))
 
 
@@ -103,6 +118,8 @@ def result_text(result: CalibrationResult) -> str:
         f"({result.batches_used} of {result.batches_asked} batches used)."
     ]
     lines += [f"note: {note}" for note in result.notes]
+    if result.adequacy is not None:
+        lines.append(result.adequacy.text())
     if result.path is not None:
         lines.append(f"Calibration cache: {result.path} ({result.cache.header})")
         lines.append(f"Provenance:        {sidecar_path(result.path)}")
@@ -112,6 +129,7 @@ def result_text(result: CalibrationResult) -> str:
 def result_json(result: CalibrationResult) -> str:
     """What a calibration made, for programs."""
     import json
+    from dataclasses import asdict
 
     return json.dumps(
         {
@@ -125,6 +143,7 @@ def result_json(result: CalibrationResult) -> str:
             "zero_tensors": result.zero_tensors,
             "notes": result.notes,
             "ranges": dict(result.ranges),
+            "adequacy": None if result.adequacy is None else asdict(result.adequacy),
         },
         indent=1,
     )

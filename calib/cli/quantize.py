@@ -23,13 +23,16 @@ def quantize_command(
         list[str] | None,
         typer.Option(help="Regular expression of nodes, or of their outputs, that stay in float."),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a cache that does not fit the model whole.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Write the scales of a calibration cache into a model as Q/DQ nodes."""
     from calib.graph import quantize
 
     target = out or model.with_suffix(".int8.onnx")
-    result = quantize(model, cache, out=target, keep_float=keep_float or ())
+    result = quantize(model, cache, out=target, keep_float=keep_float or (), strict=strict)
     typer.echo(_json(result, target) if as_json else _text(result, target))
 
 

@@ -3,7 +3,9 @@
 from calib.data.dataset import Array, Batch, Dataset, Sample
 from calib.data.fingerprint import fingerprint
 from calib.data.memory import from_arrays
+from calib.data.objects import load_object, looks_like_object
 from calib.data.preprocess import Preprocess
+from calib.data.readers import Stream, open_reader
 from calib.data.recipe import Recipe, load_recipe, shipped_recipes
 from calib.data.selection import open_calibration, open_validation
 
@@ -14,10 +16,14 @@ __all__ = [
     "Preprocess",
     "Recipe",
     "Sample",
+    "Stream",
     "fingerprint",
     "from_arrays",
+    "load_object",
     "load_recipe",
+    "looks_like_object",
     "open_calibration",
+    "open_reader",
     "open_validation",
     "shipped_recipes",
 ]

@@ -1,11 +1,12 @@
 """ONNX graphs: reading them, observing their activations, Q/DQ nodes, FP16."""
 
-from calib.graph.calibration import CalibrationResult, calibrate, calibrate_shard, finish_partial
+from calib.graph.calibration import calibrate, calibrate_shard
 from calib.graph.feeds import FeedBuilder
 from calib.graph.half import to_float16
 from calib.graph.intake import OnnxModel, TensorSpec, load_model
 from calib.graph.job import CalibrationJob, Counted, count_range
 from calib.graph.observed import ObservedSession
+from calib.graph.outcome import CalibrationResult, finish_partial
 from calib.graph.placement import LeftFloat
 from calib.graph.quantization import Pair, QuantizedModel, quantize, quantize_model
 from calib.graph.runtime import open_session, session_options

@@ -48,6 +48,15 @@ class NameComparison:
     unknown: tuple[str, ...]
     nearest: Mapping[str, str]
 
+    @property
+    def summary(self) -> str:
+        """The counts in words."""
+        return (
+            f"Names: {len(self.matched)} matched, {len(self.only_cache)} only in the cache, "
+            f"{len(self.only_model)} only in the model (float activations), "
+            f"{len(self.apart)} of helper layers, constants and integers."
+        )
+
 
 def compare_names(names: Iterable[str], model: OnnxModel) -> NameComparison:
     """Compares a cache's names with a model's, in three ways: in both, only here, only there.

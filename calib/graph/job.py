@@ -16,7 +16,7 @@ from calib import __version__
 from calib.calibrators import Calibrator, make_calibrator
 from calib.calibrators.partial import Partial, read_partial
 from calib.calibrators.provenance import Origin
-from calib.data import Batch, Dataset, fingerprint
+from calib.data import Batch, Dataset, Stream, fingerprint
 from calib.errors import CalibrationError, UsageError
 from calib.graph.collection import Collector
 from calib.graph.feeds import FeedBuilder
@@ -24,7 +24,15 @@ from calib.graph.intake import OnnxModel
 from calib.graph.observed import ObservedSession
 from calib.progress import track
 
-__all__ = ["CalibrationJob", "Counted", "count_range", "first_grids", "resumable"]
+__all__ = [
+    "CalibrationJob",
+    "Counted",
+    "count_range",
+    "count_stream",
+    "first_grids",
+    "parse_shard",
+    "resumable",
+]
 
 SECONDS_BETWEEN_STATES = 20.0
 """A killed run loses no more than this, and one batch."""
@@ -36,10 +44,10 @@ class CalibrationJob:
 
     Attributes:
         model: The model.
-        dataset: The calibration samples, in order.
+        dataset: The calibration samples, in order; or a reader, of which nothing is known before.
         method: Name of the calibrator.
         options: Options of the calibrator.
-        batch_size: Samples a batch.
+        batch_size: Samples a batch; None for a reader's own batches.
         threads: Threads inside an operator; None for one a core.
         recipe: File name of the recipe; empty where there is none.
         preprocess: How samples are preprocessed.
@@ -48,10 +56,10 @@ class CalibrationJob:
     """
 
     model: OnnxModel
-    dataset: Dataset
+    dataset: Dataset | Stream
     method: str = "entropy"
     options: Mapping[str, float] = field(default_factory=dict)
-    batch_size: int = 32
+    batch_size: int | None = 32
     threads: int | None = None
     recipe: str = ""
     preprocess: Mapping[str, Any] = field(default_factory=dict)
@@ -60,8 +68,24 @@ class CalibrationJob:
 
     @property
     def batches(self) -> int:
-        """Number of batches."""
-        return ceil(len(self.dataset) / self.batch_size)
+        """Number of batches; of a reader, those it gave."""
+        if isinstance(self.dataset, Stream):
+            return len(self.dataset.batch_sizes)
+        return ceil(len(self.dataset) / self._size)
+
+    @property
+    def _size(self) -> int:
+        """Samples a batch; of a reader, those of its first batch."""
+        if isinstance(self.dataset, Stream) and self.batch_size is None:
+            return self.dataset.batch_sizes[0]
+        return self.batch_size or 1
+
+    @property
+    def sample_ids(self) -> tuple[str, ...]:
+        """Every sample, in order."""
+        if isinstance(self.dataset, Stream):
+            return tuple(f"{self.dataset.name}#{index}" for index in range(self.dataset.length))
+        return self.dataset.ids
 
     def calibrator(self) -> Calibrator[Any]:
         """A fresh calibrator."""
@@ -73,13 +97,17 @@ class CalibrationJob:
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         """The batches of a range."""
-        samples = range(start * self.batch_size, min(stop * self.batch_size, len(self.dataset)))
-        return self.dataset.subset(samples).batches(self.batch_size)
+        if isinstance(self.dataset, Stream):
+            raise UsageError("A reader is read in order and whole: it has no ranges of batches.")
+        samples = range(start * self._size, min(stop * self._size, len(self.dataset)))
+        return self.dataset.subset(samples).batches(self._size)
 
     @cached_property
     def origin(self) -> Origin:
-        """Everything that decides which ranges come out."""
+        """Everything that decides which ranges come out; of a reader, known after it was read."""
         graph_hash, weights_hash = self.model.content_hashes()
+        known = self.dataset
+        digest = known.fingerprint() if isinstance(known, Stream) else fingerprint(known)
         versions = {name: package_version(name) for name in ("numpy", "onnx", "onnxruntime")}
         return Origin(
             calib_version=__version__,
@@ -91,12 +119,12 @@ class CalibrationJob:
             weights_sha256=weights_hash,
             dataset=self.dataset.name,
             recipe=self.recipe,
-            dataset_fingerprint=fingerprint(self.dataset),
+            dataset_fingerprint=digest,
             preprocess=dict(self.preprocess),
-            samples=len(self.dataset),
-            batch_size=self.batch_size,
+            samples=len(self.sample_ids),
+            batch_size=self._size,
             seed=self.seed,
-            sample_ids=self.dataset.ids,
+            sample_ids=self.sample_ids,
             versions={"python": platform.python_version(), **versions},
         )
 
@@ -134,6 +162,7 @@ def count_range(
     grids: Mapping[str, float] | None = None,
     only: Collection[str] | None = None,
     state: Path | None = None,
+    keep: bool = False,
     show: bool = False,
 ) -> Counted:
     """Counts the batches of a range.
@@ -146,6 +175,7 @@ def count_range(
         only: The tensors to count; None for all.
         state: File that keeps what was counted so far, every few seconds; read at the start, so that a
             killed run goes on. None keeps nothing.
+        keep: Whether to keep the finished state too, for a run that has more ranges to count.
         show: Whether to show progress.
 
     Raises:
@@ -175,7 +205,41 @@ def count_range(
             collector.add(batch)
             saver.after(collector)
         collector.finish()
-        return Counted(saver.at(stop), collector.notes, done - start)
+        finished = saver.at(stop)
+        if keep and state is not None:
+            finished.write(state)
+        return Counted(finished, collector.notes, done - start)
+
+
+def count_stream(job: CalibrationJob, stream: Stream) -> Counted:
+    """Counts what a reader gives; its batches are taken as they come and never cut.
+
+    Args:
+        job: The calibration.
+        stream: The job's reader.
+
+    Raises:
+        CalibError: A batch cannot be counted; the sample is named.
+    """
+    session = ObservedSession(job.model, job.threads)
+    calibrator = job.calibrator()
+    builder = FeedBuilder(job.model.inputs, str(job.model.path))
+    with Collector(session, builder, calibrator, whole=True) as collector:
+        for batch in track(stream.batches(job.batch_size), stream.items, "Calibrating"):
+            collector.add(batch)
+        collector.finish()
+        partial = Partial(
+            origin=job.origin,
+            source_of=session.source_of,
+            start=0,
+            stop=job.batches,
+            done=collector.batches,
+            batches=job.batches,
+            calibrator=calibrator,
+            tensorrt=job.tensorrt,
+            notes=stream.notes,
+        )
+        return Counted(partial, collector.notes)
 
 
 class _Saver:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from calib.calibrators import unusable_reason
+from calib.calibrators.cache_lint import mask_tensors
 from calib.errors import UsageError
 from calib.graph.weights import constants
 
@@ -63,7 +64,9 @@ class Plan:
 class _Graph:
     """What the rules ask of a graph."""
 
-    def __init__(self, proto: onnx.ModelProto) -> None:
+    def __init__(self, proto: onnx.ModelProto, scales: Mapping[str, float]) -> None:
+        self.scales = scales
+        self.masks = mask_tensors(scales)
         self.nodes = list(proto.graph.node)
         self.constants = constants(proto.graph)
         self.producer = {name: index for index, node in enumerate(self.nodes) for name in node.output if name}
@@ -85,12 +88,12 @@ def plan_placement(
     Raises:
         UsageError: A regular expression is none, or finds nothing in the model.
     """
-    graph = _Graph(proto)
+    graph = _Graph(proto, scales)
     kept = _kept(graph, keep_float)
     plan = Plan()
     for index, node in enumerate(graph.nodes):
         if node.op_type in _WEIGHTED and node.domain in ("", "ai.onnx"):
-            reason = kept.get(index) or _weighted_obstacle(node, graph, scales)
+            reason = kept.get(index) or _weighted_obstacle(node, graph)
             if reason:
                 plan.left_float.append(LeftFloat(_label(node), node.op_type, reason))
             else:
@@ -100,7 +103,7 @@ def plan_placement(
     for index, node in enumerate(graph.nodes):
         if node.op_type == "Add" and index not in kept:
             skip = _skip_input(node, graph, quantized)
-            if skip is not None and not unusable_reason(scales.get(node.input[skip], 0.0)):
+            if skip is not None and not _scale_obstacle(node.input[skip], graph):
                 plan.place(node.input[skip], index, skip)
     return plan
 
@@ -123,7 +126,7 @@ def _kept(graph: _Graph, patterns: Sequence[str]) -> dict[int, str]:
     return kept
 
 
-def _weighted_obstacle(node: onnx.NodeProto, graph: _Graph, scales: Mapping[str, float]) -> str:
+def _weighted_obstacle(node: onnx.NodeProto, graph: _Graph) -> str:
     """Why a node with a weight cannot be quantized; empty where it can."""
     data, weight = node.input[0], node.input[1]
     if data in graph.constants:
@@ -137,10 +140,19 @@ def _weighted_obstacle(node: onnx.NodeProto, graph: _Graph, scales: Mapping[str,
         return "its weight has no elements"
     if len(tensor.dims) < 2:
         return "its weight is a vector"
-    if data not in scales:
-        return f"no scale for its input {data!r}"
-    reason = unusable_reason(scales[data])
-    return f"the scale of its input {data!r} is {reason}" if reason else ""
+    return _scale_obstacle(data, graph)
+
+
+def _scale_obstacle(tensor: str, graph: _Graph) -> str:
+    """Why an activation's scale cannot be used; empty where it can."""
+    if tensor not in graph.scales:
+        return f"no scale for its input {tensor!r}"
+    reason = unusable_reason(graph.scales[tensor])
+    if reason:
+        return f"the scale of its input {tensor!r} is {reason}"
+    if tensor in graph.masks:
+        return f"its input {tensor!r} holds a mask's constant: {graph.masks[tensor]}"
+    return ""
 
 
 def _channel_axis(node: onnx.NodeProto, graph: _Graph) -> int:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from calib.calibrators import CalibrationCache
+from calib.calibrators import CalibrationCache, read_sidecar
 from calib.data import Array
-from calib.errors import ModelError, UsageError
+from calib.errors import CacheError, ModelError, UsageError
 from calib.files import check_writable, write_bytes
+from calib.graph.cache_model import compare_names, lint_provenance
 from calib.graph.intake import OnnxModel, load_model
 from calib.graph.opset import raise_opset
 from calib.graph.placement import LeftFloat, Plan, plan_placement
@@ -68,6 +69,7 @@ def quantize(
     *,
     out: str | os.PathLike[str] | None = None,
     keep_float: Sequence[str] = (),
+    strict: bool = False,
 ) -> QuantizedModel:
     """Writes the scales of a calibration cache into a model as Q/DQ nodes.
 
@@ -76,9 +78,11 @@ def quantize(
         cache: The cache, or its path.
         out: Where to write the model; None writes nothing.
         keep_float: Regular expressions of nodes (or their outputs) that stay in float.
+        strict: Refuse a cache that does not fit the model whole: entries that name nothing in it, float
+            activations without an entry, other weights or another graph than it was made from.
 
     Returns:
-        The model and what was placed.
+        The model and what was placed; its notes say how well the cache fits.
 
     Raises:
         CalibError: Model or cache cannot be used, with what and why; nothing is written then.
@@ -89,10 +93,38 @@ def quantize(
     scales = cache if isinstance(cache, CalibrationCache) else CalibrationCache.read(cache)
     if out is not None and network.path.exists() and Path(out).resolve() == network.path.resolve():
         raise UsageError(f"--out {out} is the model itself. Choose another file.")
+    fit = _fit(network, scales, None if isinstance(cache, CalibrationCache) else cache)
+    if strict and fit.faults:
+        raise CacheError(f"The cache does not fit {network.path}. {' '.join((*fit.faults, fit.summary))}")
     result = quantize_model(network, scales, keep_float)
     if out is not None:
         write_bytes(out, result.model.to_bytes())
-    return result
+    return replace(result, notes=(*result.notes, fit.summary, *fit.faults))
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """How well a cache fits a model, in words."""
+
+    summary: str
+    faults: tuple[str, ...]
+
+
+def _fit(model: OnnxModel, cache: CalibrationCache, path: str | os.PathLike[str] | None) -> _Fit:
+    names = compare_names(cache, model)
+    faults = []
+    if names.only_cache:
+        hints = (f"{name} (did you mean {near!r}?)" for name, near in names.nearest.items())
+        listed = ", ".join([*hints, *(name for name in names.only_cache if name not in names.nearest)][:5])
+        faults.append(f"Entries that name nothing in the model: {listed}.")
+    if names.only_model:
+        faults.append(f"Float activations without an entry: {', '.join(names.only_model[:5])}.")
+    sidecar = None if path is None else read_sidecar(path)
+    if sidecar is not None:
+        faults += [
+            finding.message[0].upper() + finding.message[1:] for finding in lint_provenance(sidecar, model)
+        ]
+    return _Fit(names.summary, tuple(faults))
 
 
 def quantize_model(

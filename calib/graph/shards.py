@@ -9,7 +9,7 @@ from calib.calibrators.partial import Partial, merge_partials
 from calib.graph.job import CalibrationJob, Counted, count_range, first_grids
 from calib.progress import track
 
-__all__ = ["count_sharded", "shard_state"]
+__all__ = ["count_in_blocks", "count_sharded", "shard_state"]
 
 
 def count_sharded(job: CalibrationJob, shards: int, state: Path | None = None) -> Counted:
@@ -41,7 +41,12 @@ def count_sharded(job: CalibrationJob, shards: int, state: Path | None = None) -
     grids = first_grids(job)
     calls = [
         delayed(count_range)(
-            job, start, stop, grids=grids, state=None if state is None else shard_state(state, number, shards)
+            job,
+            start,
+            stop,
+            grids=grids,
+            state=None if state is None else shard_state(state, number, shards),
+            keep=True,
         )
         for number, (start, stop) in enumerate(ranges, start=1)
     ]
@@ -51,6 +56,34 @@ def count_sharded(job: CalibrationJob, shards: int, state: Path | None = None) -
     whole = merge_partials([(f"shard {i}/{shards}", part) for i, part in enumerate(parts, start=1)])
     notes = tuple(dict.fromkeys(note for found in counted for note in found.notes))
     return Counted(whole, notes, sum(found.resumed for found in counted))
+
+
+def count_in_blocks(
+    job: CalibrationJob, blocks: int, state: Path | None = None
+) -> tuple[Counted, list[Partial]]:
+    """Counts a calibration block by block, so that any choice of blocks can be looked at afterwards.
+
+    Args:
+        job: The calibration.
+        blocks: Number of blocks of consecutive batches; no more than there are batches.
+        state: File whose name the blocks' own states are made from; None keeps none.
+
+    Returns:
+        The statistics of all batches, with the bits of an ordinary run; and those of each block.
+    """
+    blocks = min(blocks, job.batches)
+    grids: dict[str, float] = {}
+    counted = []
+    for number in range(1, blocks + 1):
+        start, stop = job.shard(number, blocks)
+        own = None if state is None else shard_state(state, number, blocks)
+        found = count_range(job, start, stop, grids=grids, state=own, keep=True, show=True)
+        grids |= found.partial.calibrator.grids()
+        counted.append(found)
+    parts = [found.partial for found in counted]
+    whole = merge_partials([(f"block {i}/{blocks}", part) for i, part in enumerate(parts, start=1)])
+    notes = tuple(dict.fromkeys(note for found in counted for note in found.notes))
+    return Counted(whole, notes, sum(found.resumed for found in counted)), parts
 
 
 def shard_state(state: Path, number: int, shards: int) -> Path:

@@ -87,16 +87,14 @@ class Calibration:
         return len(self.sample_ids.intersection(dataset.ids))
 
     def _file_warnings(self, model: OnnxModel) -> list[str]:
+        from calib.graph.cache_model import lint_provenance
+
         assert self.sidecar is not None
         found = []
         if self.sidecar.cache_sha256 != self.sha256:
             found.append(f"{self.path} was changed after its calibration: its sidecar has another hash.")
-        if self.sidecar.model_sha256 != model.sha256:
-            found.append(
-                f"{self.path} was made for {self.sidecar.model} with other content than {model.path} has "
-                "now: its scales belong to other weights or another graph. Calibrate again."
-            )
-        return found
+        findings = lint_provenance(self.sidecar, model)
+        return [*found, *(f"{self.path}: {finding.message}" for finding in findings)]
 
     def _overlap_warnings(self, dataset: Dataset) -> list[str]:
         shared = self._overlap(dataset)

@@ -91,7 +91,7 @@ def _text(findings: list[Finding], comparison: NameComparison | None) -> str:
         if count > _SHOWN
     ]
     if comparison is not None:
-        lines.append(_counts(comparison))
+        lines.append(comparison.summary)
     severities = [finding.severity for finding in findings]
     lines.append(", ".join(_plural(severities.count(severity), severity) for severity in _ORDER) + ".")
     return "\n".join(lines)
@@ -99,14 +99,6 @@ def _text(findings: list[Finding], comparison: NameComparison | None) -> str:
 
 def _plural(count: int, word: str) -> str:
     return f"{count or 'no'} {word}{'' if count == 1 else 's'}"
-
-
-def _counts(comparison: NameComparison) -> str:
-    return (
-        f"Names: {len(comparison.matched)} matched, {len(comparison.only_cache)} only in the cache, "
-        f"{len(comparison.only_model)} only in the model (float activations), "
-        f"{len(comparison.apart)} of helper layers, constants and integers."
-    )
 
 
 def _json(file: Path, findings: list[Finding], comparison: NameComparison | None, strict: bool) -> str:

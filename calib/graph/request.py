@@ -1,0 +1,148 @@
+"""From the arguments of a calibration to a job, everything checked that can be."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from calib.calibrators import CalibrationCache, make_calibrator, sidecar_path
+from calib.data import (
+    Dataset,
+    Recipe,
+    Stream,
+    load_object,
+    load_recipe,
+    looks_like_object,
+    open_calibration,
+    open_reader,
+)
+from calib.data.selection import choose
+from calib.errors import ModelError, UsageError
+from calib.files import check_writable
+from calib.graph.feeds import FeedBuilder
+from calib.graph.intake import OnnxModel, load_model
+from calib.graph.job import CalibrationJob
+
+__all__ = ["Request", "make_job"]
+
+_BATCH_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Request:
+    """How to calibrate: the arguments that ``calibrate`` and ``calibrate_shard`` share.
+
+    Attributes:
+        method: Name of the calibrator.
+        percentile: Percentage of the values to keep, for "percentile".
+        samples: Number of calibration samples; None for what the data says.
+        batch_size: Samples a batch; None for the default, or a reader's own batches.
+        seed: Seed of the selection of samples.
+        tensorrt: The TensorRT version that shall read the cache.
+        threads: Threads inside an operator; None for one a core.
+    """
+
+    method: str
+    percentile: float | None
+    samples: int | None
+    batch_size: int | None
+    seed: int | None
+    tensorrt: str
+    threads: int | None
+
+
+def make_job(
+    model: str | os.PathLike[str] | OnnxModel,
+    data: Any,
+    wanted: Request,
+    out: str | os.PathLike[str] | None,
+) -> CalibrationJob:
+    """Checks everything that can be checked before the work, and makes a job of it.
+
+    Args:
+        model: The model, or its path.
+        data: What ``calibrate`` takes as data.
+        wanted: How to calibrate.
+        out: File that will be written; None for none.
+
+    Raises:
+        CalibError: Something cannot be used, with what and why.
+    """
+    if wanted.batch_size is not None and wanted.batch_size < 1:
+        raise UsageError(f"Batch size must be at least 1, got {wanted.batch_size}.")
+    options = {} if wanted.percentile is None else {"percentile": wanted.percentile}
+    CalibrationCache({}, make_calibrator(wanted.method, **options).algorithm, wanted.tensorrt)
+    if out is not None:
+        check_writable(out)
+        check_writable(sidecar_path(out))
+    network = model if isinstance(model, OnnxModel) else load_model(model)
+    _refuse_quantized(network)
+    FeedBuilder(network.inputs, str(network.path))
+    recipe, dataset = _opened(data, network, wanted)
+    seed = wanted.seed
+    return CalibrationJob(
+        model=network,
+        dataset=dataset,
+        method=wanted.method,
+        options=options,
+        batch_size=_checked_batch_size(network, dataset, wanted.batch_size),
+        threads=wanted.threads,
+        recipe="" if recipe is None else recipe.path.name,
+        preprocess={} if recipe is None else recipe.preprocess,
+        seed=seed if recipe is None or seed is not None else recipe.calibration.seed,
+        tensorrt=wanted.tensorrt,
+    )
+
+
+def _opened(data: Any, model: OnnxModel, wanted: Request) -> tuple[Recipe | None, Dataset | Stream]:
+    if isinstance(data, (str, os.PathLike, Recipe)) and not _names_object(data):
+        recipe = data if isinstance(data, Recipe) else load_recipe(data)
+        return recipe, open_calibration(recipe, samples=wanted.samples, seed=wanted.seed)
+    source, name = (load_object(data), data) if isinstance(data, str) else (data, None)
+    axes = {spec.name: len(spec.shape) for spec in model.inputs}
+    opened = open_reader(source, name, inputs=list(axes), axes=axes)
+    if isinstance(opened, Dataset):
+        return None, _chosen(opened, wanted.samples, wanted.seed)
+    if wanted.seed is not None:
+        raise UsageError("A reader is read in order: --seed needs a recipe or a dataset.")
+    return None, opened if wanted.samples is None else opened.first(wanted.samples)
+
+
+def _names_object(data: str | os.PathLike[str] | Recipe) -> bool:
+    return isinstance(data, str) and looks_like_object(data)
+
+
+def _chosen(dataset: Dataset, samples: int | None, seed: int | None) -> Dataset:
+    if samples is None and seed is None:
+        return dataset
+    wanted = len(dataset) if samples is None else samples
+    if not 1 <= wanted <= len(dataset):
+        raise UsageError(f"Asked for {wanted} samples, dataset {dataset.name!r} has {len(dataset)}.")
+    if seed is None:
+        return dataset.subset(range(wanted))
+    return dataset.subset(choose(len(dataset), wanted, seed, dataset.labels, cover=True))
+
+
+def _refuse_quantized(model: OnnxModel) -> None:
+    if model.quantized_nodes:
+        raise ModelError(
+            f"{model.path} already has {model.quantized_nodes} QuantizeLinear and DequantizeLinear nodes. "
+            "Calibrate the float model that it was made from."
+        )
+
+
+def _checked_batch_size(model: OnnxModel, dataset: Dataset | Stream, wanted: int | None) -> int | None:
+    """The batch size to use; None for a reader's own batches."""
+    fixed = model.fixed_batch
+    if isinstance(dataset, Stream):
+        return wanted or fixed
+    if fixed is None or fixed == wanted:
+        return wanted or _BATCH_SIZE
+    if len(dataset) % fixed:
+        usable = max(len(dataset) // fixed, 1) * fixed
+        raise UsageError(
+            f"{model.path} insists on batches of {fixed}, but {len(dataset)} samples do not divide by it. "
+            f"Use --samples {usable}, or export the model with a dynamic batch."
+        )
+    return fixed
