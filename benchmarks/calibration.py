@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 SIDE = 224
-ROUNDS = 3
+ROUNDS = 5
 
 
 def exported(name: str) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -177,7 +179,10 @@ class Calibrator(ABC, Generic[S]):
         """
         if not self.statistics:
             raise CalibrationError("No batches were collected: there is nothing to compute ranges from.")
-        return RangeTable({name: self._range_of(known) for name, known in self.statistics.items()})
+        # The searches are compiled loops that do not hold the global lock.
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            amax = pool.map(self._range_of, self.statistics.values())
+            return RangeTable(dict(zip(self.statistics, amax, strict=True)))
 
     def reset(self) -> None:
         """Forgets everything collected."""

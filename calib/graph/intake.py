@@ -109,13 +109,28 @@ class OnnxModel:
     def content_hashes(self) -> tuple[str, str]:
         """SHA-256 of the graph without its weights, and of the weights alone."""
         weights = hashlib.sha256()
-        graph = self.edited()
-        for tensor in graph.graph.initializer:
+        for tensor in self.proto.graph.initializer:
+            weights.update(f"{tensor.name}|{tensor.data_type}|{list(tensor.dims)}|".encode())
             array = onnx.numpy_helper.to_array(tensor)
-            weights.update(f"{tensor.name}|{array.dtype}|{array.shape}|".encode())
-            weights.update(np.ascontiguousarray(array).tobytes())
-        del graph.graph.initializer[:]
-        return hashlib.sha256(graph.SerializeToString(deterministic=True)).hexdigest(), weights.hexdigest()
+            weights.update(tensor.raw_data or np.ascontiguousarray(array).tobytes())
+        return hashlib.sha256(_without_weights(self.proto)).hexdigest(), weights.hexdigest()
+
+
+def _without_weights(proto: onnx.ModelProto) -> bytes:
+    """A model's bytes but for its initializers, which are not even copied: they may be large."""
+    stripped, graph = onnx.ModelProto(), onnx.GraphProto()
+    for source, target, left_out in ((proto, stripped, "graph"), (proto.graph, graph, "initializer")):
+        for field, value in source.ListFields():
+            if field.name == left_out:
+                continue
+            if field.message_type is None and not hasattr(value, "extend"):
+                setattr(target, field.name, value)
+            elif hasattr(value, "extend"):
+                getattr(target, field.name).extend(value)
+            else:
+                getattr(target, field.name).CopyFrom(value)
+    stripped.graph.CopyFrom(graph)
+    return bytes(stripped.SerializeToString(deterministic=True))
 
 
 def load_model(path: str | os.PathLike[str]) -> OnnxModel:
