@@ -87,6 +87,38 @@ def test_the_readmes_job_on_an_own_model(project: Path, calib: Callable[..., Ran
     assert results["dataset"]["overlap_with_calibration"] == 0
 
 
+def test_shards_in_files_and_a_merge(project: Path, calib: Callable[..., Ran]) -> None:
+    options = ["--data", "mine.yaml", "--batch-size", 2]
+    assert calib("calibrate", "m.onnx", *options).status == 0
+    for number in (1, 2):
+        ran = calib("calibrate", "m.onnx", *options, "--shard", f"{number}/2", "--out", f"part{number}.npz")
+        assert ran.status == 0, ran.err
+        assert f"Partial calibration: part{number}.npz" in ran.out
+    merged = calib("cache", "merge", "part2.npz", "part1.npz", "--out", "merged.cache")
+    assert merged.status == 0, merged.err
+    assert "3 of 3 batches used" in merged.out
+    assert (project / "merged.cache").read_bytes() == (project / "m.cache").read_bytes()
+    mixed = calib("cache", "merge", "part1.npz", "m.cache", "--out", "x.cache")
+    assert mixed.status == 2
+    assert "cannot be merged: part1.npz are partial" in mixed.err
+
+
+def test_what_changed_is_said_when_a_cache_is_replaced(project: Path, calib: Callable[..., Ran]) -> None:
+    calib("calibrate", "m.onnx", "--data", "mine.yaml")
+    assert "replaced" not in calib("calibrate", "m.onnx", "--data", "mine.yaml").out
+    proto = conv_relu_gemm()
+    proto.graph.initializer[0].raw_data = b"\0" * len(proto.graph.initializer[0].raw_data)
+    save(proto, project / "m.onnx")
+    linted = calib("cache", "lint", "m.cache", "--model", "m.onnx")
+    assert linted.status == 1
+    assert "weights-changed" in linted.out
+    quantized = calib("quantize", "m.onnx", "--cache", "m.cache")
+    assert "The weights of m.onnx have changed" in quantized.out
+    assert calib("quantize", "m.onnx", "--cache", "m.cache", "--strict").status == 2
+    again = calib("calibrate", "m.onnx", "--data", "mine.yaml", "--seed", 5)
+    assert "since it was made changed: model weights, calibration data" in again.out
+
+
 def test_json_is_json(project: Path, calib: Callable[..., Ran]) -> None:
     printed = json.loads(calib("calibrate", "m.onnx", "--data", "mine.yaml", "--json").out)
     assert printed["header"] == "TRT-8600-EntropyCalibration2"
@@ -120,6 +152,19 @@ BAD: dict[str, tuple[list[str], str]] = {
         ["calibrate", "m.onnx", "--data", "mine.yaml", "--out", "mine.yaml/m.cache"],
         "is a file, not a folder",
     ),
+    "percentile as a fraction": (
+        ["calibrate", "m.onnx", "--data", "mine.yaml", "--method", "percentile", "--percentile", "0.999"],
+        "fraction",
+    ),
+    "percentile for another method": (
+        ["calibrate", "m.onnx", "--data", "mine.yaml", "--percentile", "99.9"],
+        "takes no option 'percentile'",
+    ),
+    "shard that is none": (
+        ["calibrate", "m.onnx", "--data", "mine.yaml", "--shard", "3/2"],
+        "--shard must read like 2/4",
+    ),
+    "no such object": (["calibrate", "m.onnx", "--data", "no_such_module:load"], "no_such_module"),
     "no such cache": (["quantize", "m.onnx", "--cache", "gone.cache"], "gone.cache: no such file"),
     "no cache": (["quantize", "m.onnx", "--cache", "mine.yaml"], "is not a calibration cache"),
     "INT8 without a cache": (["validate", "m.onnx", "--data", "mine.yaml"], "calib calibrate"),
