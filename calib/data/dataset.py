@@ -52,6 +52,15 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def rows(self, start: int, stop: int) -> Batch:
+        """The samples from one row to before another."""
+        return Batch(
+            ids=self.ids[start:stop],
+            inputs={name: array[start:stop] for name, array in self.inputs.items()},
+            labels=self.labels[start:stop],
+            origins=self.origins[start:stop],
+        )
+
 
 @dataclass(frozen=True)
 class Dataset:

@@ -172,7 +172,7 @@ class Stream:
             return
         left = self._limit
         for batch in batches:
-            yield _rows(batch, 0, left)
+            yield batch.rows(0, left)
             left -= len(batch)
             if left <= 0:
                 return
@@ -188,8 +188,8 @@ class Stream:
             held.append(batch)
             while sum(map(len, held)) >= size:
                 whole = _joined(held)
-                yield _rows(whole, 0, size)
-                held = [_rows(whole, size, len(whole))] if len(whole) > size else []
+                yield whole.rows(0, size)
+                held = [whole.rows(size, len(whole))] if len(whole) > size else []
         if held:
             yield _joined(held)
 
@@ -220,17 +220,6 @@ class _Tally:
 
 def _layout(batch: Batch) -> dict[str, tuple[Any, ...]]:
     return {name: (array.dtype, array.shape[1:]) for name, array in batch.inputs.items()}
-
-
-def _rows(batch: Batch, start: int, stop: int) -> Batch:
-    if start == 0 and stop >= len(batch):
-        return batch
-    return Batch(
-        ids=batch.ids[start:stop],
-        inputs={name: array[start:stop] for name, array in batch.inputs.items()},
-        labels=batch.labels[start:stop],
-        origins=batch.origins[start:stop],
-    )
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:

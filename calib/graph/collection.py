@@ -116,11 +116,11 @@ class Collector:
         if self._part_size is None:
             self._part_size = self._measured_part_size(batch)
         size = self._part_size
-        return [_rows(batch, start, start + size) for start in range(0, len(batch), size)]
+        return [batch.rows(start, start + size) for start in range(0, len(batch), size)]
 
     def _measured_part_size(self, batch: Batch) -> int:
         """How many samples' activations fit, by those of the first sample."""
-        tensors = self._session.run(self._builder.feeds(_rows(batch, 0, 1)))
+        tensors = self._session.run(self._builder.feeds(batch.rows(0, 1)))
         needed = sum(array.nbytes for array in tensors.values())
         return max(1, _PART_BYTES // max(needed, 1))
 
@@ -223,12 +223,3 @@ def _first_sample(values: Array, batch: Batch) -> str:
         finite = np.isfinite(values.reshape(len(batch), -1).astype(np.float32)).all(axis=1)
     row = int(np.flatnonzero(~finite)[0])
     return f"first at sample {batch.origins[row]} (id {batch.ids[row]!r})"
-
-
-def _rows(batch: Batch, start: int, stop: int) -> Batch:
-    return Batch(
-        ids=batch.ids[start:stop],
-        inputs={name: array[start:stop] for name, array in batch.inputs.items()},
-        labels=batch.labels[start:stop],
-        origins=batch.origins[start:stop],
-    )
