@@ -26,35 +26,60 @@ def quantize_command(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a cache that does not fit the model whole.")
     ] = False,
+    target: Annotated[
+        str,
+        typer.Option(help="Runtime that shall read it: tensorrt-8.6, tensorrt-10, tensorrt-11, onnxruntime."),
+    ] = "tensorrt-8.6",
+    share_scales: Annotated[
+        bool,
+        typer.Option(
+            "--shared-scales/--own-scales",
+            help="One scale for tensors that Concat, MaxPool, Reshape and the like join, or the cache's.",
+        ),
+    ] = True,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="List every pair, and every node left in float, with the reason."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Write the scales of a calibration cache into a model as Q/DQ nodes."""
     from calib.graph import quantize
 
-    target = out or model.with_suffix(".int8.onnx")
-    result = quantize(model, cache, out=target, keep_float=keep_float or (), strict=strict)
-    typer.echo(_json(result, target) if as_json else _text(result, target))
+    written = out or model.with_suffix(".int8.onnx")
+    result = quantize(
+        model,
+        cache,
+        out=written,
+        keep_float=keep_float or (),
+        strict=strict,
+        target=target,
+        share_scales=share_scales,
+    )
+    if as_json:
+        typer.echo(_json(result, written, explain))
+        return
+    if explain:
+        from calib.cli.explain import print_explanation
+
+        print_explanation(result.explanation)
+    typer.echo(_text(result, written, explain))
 
 
-def _text(result: QuantizedModel, out: Path) -> str:
+def _text(result: QuantizedModel, out: Path, explained: bool) -> str:
     activations = len(result.activations)
     lines = [f"{activations} activations and {len(result.pairs) - activations} weights quantized."]
-    lines += [f"left in float: {left.op} {left.node}: {left.reason}" for left in result.left_float]
+    if not explained:
+        lines += [f"left in float: {left.op} {left.node}: {left.reason}" for left in result.left_float]
     lines += [f"note: {note}" for note in result.notes]
-    return "\n".join([*lines, f"Q/DQ model: {out}"])
+    return "\n".join([*lines, f"Q/DQ model for {result.target}: {out}"])
 
 
-def _json(result: QuantizedModel, out: Path) -> str:
+def _json(result: QuantizedModel, out: Path, explain: bool) -> str:
     import json
-    from dataclasses import asdict
 
-    return json.dumps(
-        {
-            "model": str(out),
-            "opset": result.model.opset,
-            "pairs": [asdict(pair) for pair in result.pairs],
-            "left_float": [asdict(left) for left in result.left_float],
-            "notes": result.notes,
-        },
-        indent=1,
-    )
+    explanation = result.explanation.as_dict()
+    if not explain:
+        explanation = {key: explanation[key] for key in ("pairs", "left_float")}
+    head = {"model": str(out), "target": result.target, "opset": result.model.opset}
+    return json.dumps({**head, **explanation, "notes": result.notes}, indent=1)

@@ -1,6 +1,7 @@
 """ONNX graphs: reading them, observing their activations, Q/DQ nodes, FP16."""
 
 from calib.graph.calibration import calibrate, calibrate_shard
+from calib.graph.explanation import Explanation, FloatGroup, Subgraph
 from calib.graph.feeds import FeedBuilder
 from calib.graph.half import to_float16
 from calib.graph.intake import OnnxModel, TensorSpec, load_model
@@ -8,23 +9,34 @@ from calib.graph.job import CalibrationJob, Counted, count_range
 from calib.graph.observed import ObservedSession
 from calib.graph.outcome import CalibrationResult, finish_partial
 from calib.graph.placement import LeftFloat
-from calib.graph.quantization import Pair, QuantizedModel, quantize, quantize_model
+from calib.graph.qdq_writer import Pair
+from calib.graph.quantization import QuantizedModel, quantize, quantize_model
 from calib.graph.runtime import open_session, session_options
+from calib.graph.shared_scales import SharedScale
+from calib.graph.targets import DEFAULT_TARGET, TARGETS, Target, find_target
 
 __all__ = [
+    "DEFAULT_TARGET",
+    "TARGETS",
     "CalibrationJob",
     "CalibrationResult",
     "Counted",
+    "Explanation",
     "FeedBuilder",
+    "FloatGroup",
     "LeftFloat",
     "ObservedSession",
     "OnnxModel",
     "Pair",
     "QuantizedModel",
+    "SharedScale",
+    "Subgraph",
+    "Target",
     "TensorSpec",
     "calibrate",
     "calibrate_shard",
     "count_range",
+    "find_target",
     "finish_partial",
     "load_model",
     "open_session",

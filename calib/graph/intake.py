@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ import onnx
 
 from calib.errors import ModelError
 from calib.files import sha256_file
+from calib.graph.operators import QUANTIZED_OPERATORS
 
 __all__ = ["OnnxModel", "TensorSpec", "load_model"]
 
@@ -84,8 +86,17 @@ class OnnxModel:
 
     @property
     def quantized_nodes(self) -> int:
-        """Number of QuantizeLinear and DequantizeLinear nodes."""
-        return sum(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in self.proto.graph.node)
+        """Number of nodes that quantize, dequantize or compute in integers, those in subgraphs included."""
+        return len(self._quantized)
+
+    @property
+    def quantized_tensors(self) -> tuple[str, ...]:
+        """The tensors that go into these nodes first."""
+        return tuple(dict.fromkeys(node.input[0] for node in self._quantized if node.input))
+
+    @cached_property
+    def _quantized(self) -> list[onnx.NodeProto]:
+        return [node for node in _all_nodes(self.proto.graph) if node.op_type in QUANTIZED_OPERATORS]
 
     def edited(self) -> onnx.ModelProto:
         """A copy of the model that may be changed."""
@@ -114,6 +125,14 @@ class OnnxModel:
             array = onnx.numpy_helper.to_array(tensor)
             weights.update(tensor.raw_data or np.ascontiguousarray(array).tobytes())
         return hashlib.sha256(_without_weights(self.proto)).hexdigest(), weights.hexdigest()
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _all_nodes(attribute.g)
 
 
 def _without_weights(proto: onnx.ModelProto) -> bytes:

@@ -7,13 +7,41 @@ from onnx import version_converter
 
 from calib.errors import ModelError
 from calib.graph.intake import OnnxModel
+from calib.graph.targets import Target
 
-__all__ = ["QDQ_OPSET", "raise_opset"]
+__all__ = ["QDQ_OPSET", "fit_opset", "raise_opset"]
 
 QDQ_OPSET = 13
 """The first opset whose DequantizeLinear has an axis, which weights per channel need."""
 
 _QDQ_IR_VERSION = 7
+
+
+def fit_opset(model: OnnxModel, target: Target) -> tuple[onnx.ModelProto, list[str]]:
+    """A copy of a model in an opset that a target reads.
+
+    Args:
+        model: The model.
+        target: The runtime.
+
+    Returns:
+        The copy, and a note for each thing that was changed or that is to know.
+
+    Raises:
+        ModelError: The opset is higher than the target reads, or cannot be raised to the least.
+    """
+    if target.most_opset is not None and model.opset > target.most_opset:
+        raise ModelError(
+            f"{model.path} has opset {model.opset}; {target.name} reads up to {target.most_opset}, and "
+            f"lowering it is not safe. Export the network again with opset {target.most_opset} "
+            f"(torch.onnx.export(..., opset_version={target.most_opset})), or choose another --target."
+        )
+    proto, notes = raise_opset(model, target.least_opset)
+    if target.sure_opset is not None and model.opset > target.sure_opset:
+        notes.append(
+            f"opset {model.opset}: the first releases of {target.name} read up to {target.sure_opset}"
+        )
+    return proto, notes
 
 
 def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelProto, list[str]]:

@@ -1,0 +1,138 @@
+"""Why each Q/DQ pair stands where it stands, and why the rest is float."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import onnx
+
+from calib.graph.graph_view import GraphView, inner_graphs, label
+from calib.graph.operators import WEIGHTED, float_reason
+from calib.graph.placement import LeftFloat, Plan
+from calib.graph.qdq_writer import Pair
+from calib.graph.shared_scales import SharedScale
+
+__all__ = ["Explanation", "FloatGroup", "Subgraph", "explain_float", "explanation_notes"]
+
+
+@dataclass(frozen=True)
+class FloatGroup:
+    """Nodes of one operator that no pair stands on.
+
+    Attributes:
+        op: The operator.
+        domain: Its domain; empty for ONNX's own.
+        reason: Why they stay in float.
+        nodes: Their names, or their first outputs' where they have none.
+    """
+
+    op: str
+    domain: str
+    reason: str
+    nodes: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.nodes)
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """What lies inside an If, Loop or Scan, all of which stays in float.
+
+    Attributes:
+        node: The node.
+        op: Its operator.
+        count: Nodes inside of it, at any depth.
+        weighted: Those of them that would run in INT8 in the main graph.
+    """
+
+    node: str
+    op: str
+    count: int
+    weighted: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What was placed and what was left, with the reason for each.
+
+    Attributes:
+        pairs: Every pair, weights included.
+        left_float: Nodes that could run in INT8 and do not.
+        float_groups: All other nodes without a pair, by operator.
+        subgraphs: Nodes with nodes inside of them.
+        shared: Tensors that share one scale.
+        warnings: What may cost accuracy or speed.
+    """
+
+    pairs: tuple[Pair, ...]
+    left_float: tuple[LeftFloat, ...]
+    float_groups: tuple[FloatGroup, ...]
+    subgraphs: tuple[Subgraph, ...]
+    shared: tuple[SharedScale, ...]
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, as JSON takes it."""
+        return {
+            "pairs": [{**asdict(pair), "amax": pair.amax} for pair in self.pairs],
+            "left_float": [asdict(left) for left in self.left_float],
+            "float_nodes": [{**asdict(group), "count": group.count} for group in self.float_groups],
+            "subgraphs": [asdict(subgraph) for subgraph in self.subgraphs],
+            "shared_scales": [asdict(group) for group in self.shared],
+            "warnings": list(self.warnings),
+        }
+
+
+def explain_float(graph: GraphView, plan: Plan) -> tuple[tuple[FloatGroup, ...], tuple[Subgraph, ...]]:
+    """Groups the nodes of a graph that the plan places nothing on, and counts those in subgraphs.
+
+    Args:
+        graph: The float graph.
+        plan: What is placed.
+    """
+    placed = {index for places in plan.activations.values() for index, _ in places}
+    named = {left.node for left in plan.left_float}
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for index, node in enumerate(graph.nodes):
+        if index not in placed and label(node) not in named:
+            reason = float_reason(node, graph.functions)
+            groups.setdefault((node.op_type, node.domain, reason), []).append(label(node))
+    found = (FloatGroup(*key, tuple(nodes)) for key, nodes in groups.items())
+    return tuple(sorted(found, key=lambda group: -group.count)), tuple(_subgraphs(graph.nodes))
+
+
+def _subgraphs(nodes: Sequence[onnx.NodeProto]) -> Iterator[Subgraph]:
+    for node in nodes:
+        inside = Counter(inner.op_type for inner in _inside(node))
+        if inside:
+            weighted = sum(inside[operator] for operator in WEIGHTED)
+            yield Subgraph(label(node), node.op_type, inside.total(), weighted)
+
+
+def _inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    for graph in inner_graphs(node):
+        for inner in graph.node:
+            yield inner
+            yield from _inside(inner)
+
+
+def explanation_notes(explanation: Explanation) -> Iterator[str]:
+    """What of it every user should be told, in sentences."""
+    inside = sum(subgraph.count for subgraph in explanation.subgraphs)
+    if inside:
+        weighted = sum(subgraph.weighted for subgraph in explanation.subgraphs)
+        where = ", ".join(f"{found.op} {found.node}" for found in explanation.subgraphs[:5])
+        yield (
+            f"{inside} nodes inside {where} stay in float, {weighted} of them with a weight: pairs go into "
+            "the main graph alone."
+        )
+    custom = [group for group in explanation.float_groups if group.reason.startswith("custom operator")]
+    for group in custom:
+        yield f"{group.op} ({', '.join(group.nodes[:3])}) stays in float: {group.reason}."
+    yield from explanation.warnings

@@ -1,0 +1,87 @@
+"""A graph as the placement rules look at it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+import onnx
+
+from calib.calibrators import unusable_reason
+from calib.calibrators.cache_lint import mask_tensors
+from calib.graph.weights import constants
+
+__all__ = ["GraphView", "inner_graphs", "label", "names_read_inside"]
+
+
+class GraphView:
+    """What the rules ask of a graph.
+
+    Args:
+        proto: The model.
+        scales: Tensor → INT8 scale.
+
+    Attributes:
+        scales: As given.
+        nodes: The main graph's nodes, in order.
+        constants: Tensor → its constant value.
+        producer: Tensor → index of the node that makes it.
+        readers: Tensor → how many inputs read it; a model output and a subgraph count as readers.
+        functions: Names of the functions that the model defines itself.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, scales: Mapping[str, float]) -> None:
+        self.scales = scales
+        self.nodes = list(proto.graph.node)
+        self.constants = constants(proto.graph)
+        self.producer = {name: index for index, node in enumerate(self.nodes) for name in node.output if name}
+        self.readers = Counter(name for node in self.nodes for name in node.input if name)
+        self.readers.update(output.name for output in proto.graph.output)
+        self.readers.update(name for node in self.nodes for name in names_read_inside(node))
+        self.functions = frozenset(function.name for function in proto.functions)
+        self._masks = mask_tensors(scales)
+
+    def obstacle(self, tensor: str) -> str:
+        """Why an activation's scale cannot be used; empty where it can."""
+        if tensor not in self.scales:
+            return f"no scale for its input {tensor!r}"
+        reason = unusable_reason(self.scales[tensor])
+        if reason:
+            return f"the scale of its input {tensor!r} is {reason}"
+        if tensor in self._masks:
+            return f"its input {tensor!r} holds a mask's constant: {self._masks[tensor]}"
+        return ""
+
+    @cached_property
+    def depth(self) -> tuple[int, ...]:
+        """Of each node, the number of nodes on the longest way to it from an input."""
+        found: list[int] = []
+        for node in self.nodes:
+            before = [self.producer[name] for name in node.input if name in self.producer]
+            found.append(1 + max((found[index] for index in before if index < len(found)), default=0))
+        return tuple(found)
+
+
+def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The subgraphs of an If, Loop or Scan, without those inside of them."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def names_read_inside(node: onnx.NodeProto) -> set[str]:
+    """Every tensor name that the subgraphs of a node read, at any depth."""
+    names: set[str] = set()
+    for graph in inner_graphs(node):
+        names.update(output.name for output in graph.output)
+        for inner in graph.node:
+            names.update(name for name in inner.input if name)
+            names |= names_read_inside(inner)
+    return names
+
+
+def label(node: onnx.NodeProto) -> str:
+    """A node's name, or that of its first output where it has none."""
+    return node.name or next((name for name in node.output if name), node.op_type)

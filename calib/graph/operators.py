@@ -1,0 +1,114 @@
+"""What TensorRT does with ONNX operators around Q/DQ pairs.
+
+Sources: NVIDIA's developer guide, "Q/DQ Layer-Placement Recommendations" and "Q/DQ Propagation"; the
+support matrix of layers and precisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import onnx
+
+__all__ = ["FUSED", "QUANTIZED_OPERATORS", "WEIGHTED", "commutes", "float_reason", "is_standard"]
+
+WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""Operators with a weight, which run in INT8 when data and weight are dequantized."""
+
+_NORMS_AND_STEPS = ("BatchNormalization", "Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "Selu")
+_GATES = ("Sigmoid", "HardSigmoid", "HardSwish", "Mish", "Swish", "Softplus")
+FUSED = frozenset((*_NORMS_AND_STEPS, *_GATES))
+"""Operators that TensorRT fuses into a convolution before them; Sigmoid and HardSigmoid with their Mul."""
+
+_QDQ = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_INTEGER = ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
+QUANTIZED_OPERATORS = frozenset((*_QDQ, *_INTEGER))
+"""Operators of models that are quantized already."""
+
+# Operators that a pair commutes with: their outputs hold values of their inputs and no others.
+_VIEWS = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+_COMMUTING = frozenset((*_VIEWS, "MaxPool", "Slice", "Split", "Concat"))
+_DOMAINS = ("", "ai.onnx")
+
+_BOTH_SIDES = "INT8 only with a pair on both sides, which splits fusions"
+_NORMALIZATION = "normalization is computed in float"
+_INDICES = "shapes, indices and comparisons are no INT8 work"
+_NO_FORM = "TensorRT has no INT8 form of it"
+_MOVES = "moves values; a pair after it commutes with it"
+_KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("TensorRT has no INT8 softmax", ("Softmax", "LogSoftmax", "Hardmax")),
+    (_NORMALIZATION, ("LayerNormalization", "InstanceNormalization", "GroupNormalization")),
+    (_NORMALIZATION, ("RMSNormalization", "LRN", "LpNormalization", "MeanVarianceNormalization")),
+    ("GELU and tanh lose too much in INT8", ("Erf", "Gelu", "Tanh")),
+    ("attention is computed in float", ("Attention", "MultiHeadAttention")),
+    (_BOTH_SIDES, ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Pad")),
+    (_BOTH_SIDES, ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")),
+    (
+        _BOTH_SIDES,
+        ("Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Exp", "Log", "Min", "Max", "Sum", "Neg", "Abs"),
+    ),
+    (_INDICES, ("Shape", "Size", "Cast", "Constant", "ConstantOfShape", "Range", "ArgMax", "ArgMin")),
+    (_INDICES, ("Where", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Not", "And", "Or")),
+    (_INDICES, ("NonZero", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "OneHot")),
+    (_NO_FORM, ("NonMaxSuppression", "TopK", "RoiAlign", "MaxRoiPool", "MaxUnpool", "GridSample")),
+    (_NO_FORM, ("Einsum", "LSTM", "GRU", "RNN", "CumSum")),
+    ("control flow: nodes in its subgraphs stay in float", ("If", "Loop", "Scan")),
+    (_MOVES, tuple(sorted(_COMMUTING))),
+    ("fused into the convolution before it, where there is one", tuple(sorted(FUSED))),
+)
+_REASONS: Mapping[str, str] = MappingProxyType(
+    {operator: reason for reason, operators in _KINDS for operator in operators}
+)
+
+
+def is_standard(node: onnx.NodeProto) -> bool:
+    """Whether a node is one of ONNX's own operators.
+
+    >>> is_standard(onnx.helper.make_node("Relu", ["x"], ["y"]))
+    True
+    >>> is_standard(onnx.helper.make_node("EfficientNMS_TRT", ["x"], ["y"]))
+    False
+    """
+    return node.domain in _DOMAINS and bool(onnx.defs.has(node.op_type))
+
+
+def commutes(node: onnx.NodeProto) -> bool:
+    """Whether TensorRT moves a Q/DQ pair from one side of a node to the other.
+
+    >>> commutes(onnx.helper.make_node("MaxPool", ["x"], ["y"]))
+    True
+    >>> commutes(onnx.helper.make_node("Resize", ["x", "", "s"], ["y"], mode="linear"))
+    False
+    """
+    if node.domain not in _DOMAINS:
+        return False
+    if node.op_type in ("Resize", "Upsample"):
+        return _text(node, "mode", "nearest") == "nearest"
+    return node.op_type in _COMMUTING
+
+
+def _text(node: onnx.NodeProto, name: str, default: str) -> str:
+    return next((a.s.decode() for a in node.attribute if a.name == name), default)
+
+
+def float_reason(node: onnx.NodeProto, functions: Iterable[str] = ()) -> str:
+    """Why a node without a weight stays in float.
+
+    Args:
+        node: The node.
+        functions: Names of the functions that the model defines itself.
+
+    >>> float_reason(onnx.helper.make_node("Softmax", ["x"], ["y"]))
+    'TensorRT has no INT8 softmax'
+    """
+    if node.op_type in functions:
+        return "a function of the model: nodes in it stay in float"
+    if not is_standard(node):
+        domain = node.domain or "ai.onnx"
+        return f"custom operator of domain {domain!r}: pairs would have to be inside of it"
+    if node.op_type in ("Resize", "Upsample"):
+        return (
+            "moves values; a pair after it commutes with it" if commutes(node) else "needs no pair of its own"
+        )
+    return _REASONS.get(node.op_type, "no rule places a pair on it")

@@ -1,0 +1,184 @@
+"""Writing a plan's Q/DQ nodes into a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from calib.calibrators.amax import amax_of
+from calib.data import Array
+from calib.graph.graph_view import inner_graphs, label, names_read_inside
+from calib.graph.placement import Plan
+from calib.graph.weights import QuantizedWeight, as_array, constants, quantize_weight
+
+__all__ = ["Pair", "QdqWriter"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A Q/DQ pair on an activation, or a dequantized weight.
+
+    Attributes:
+        tensor: The tensor that is quantized.
+        scale: Its scale; the largest of its channels for a weight.
+        readers: Nodes that read it through the pair.
+        weight: Whether it is a weight.
+        rule: Why it stands there.
+        own_scale: Its scale in the cache where it shares a larger one with other tensors, else None.
+    """
+
+    tensor: str
+    scale: float
+    readers: tuple[str, ...]
+    weight: bool = False
+    rule: str = ""
+    own_scale: float | None = None
+
+    @property
+    def amax(self) -> float:
+        """The range that the scale stands for."""
+        return amax_of(self.scale)
+
+
+class QdqWriter:
+    """Puts a plan's Q/DQ nodes into a graph.
+
+    Args:
+        proto: The model, which is changed.
+        cache: Tensor → scale, before scales were shared.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, cache: Mapping[str, float]) -> None:
+        self._graph = proto.graph
+        self._cache = cache
+        self._constants = constants(proto.graph)
+        self._taken = _names(proto.graph)
+        self._before: dict[int, list[onnx.NodeProto]] = {}
+
+    def apply(self, plan: Plan) -> list[Pair]:
+        """Adds the nodes in topological order and redirects the readers.
+
+        Each pair stands right before the first node that reads it.
+        """
+        nodes = list(self._graph.node)
+        pairs = [
+            self._activation(tensor, plan.scales[tensor], places, nodes)
+            for tensor, places in plan.activations.items()
+        ]
+        shared: dict[tuple[str, int], list[int]] = {}
+        for site in plan.weights:
+            shared.setdefault((site.weight, site.axis), []).append(site.node)
+        pairs += [self._weight(name, axis, users, nodes) for (name, axis), users in shared.items()]
+        ordered = [node for index, node in enumerate(nodes) for node in (*self._before.get(index, ()), node)]
+        del self._graph.node[:]
+        self._graph.node.extend(ordered)
+        self._drop_unread_weights({site.weight for site in plan.weights})
+        return pairs
+
+    def _activation(
+        self,
+        tensor: str,
+        value: float,
+        places: Sequence[tuple[int, int]],
+        nodes: Sequence[onnx.NodeProto],
+    ) -> Pair:
+        scale = np.float32(value)
+        parameters = [
+            self._constant(f"{tensor}_scale", np.array(scale, np.float32)),
+            self._constant(f"{tensor}_zero_point", np.array(0, np.int8)),
+        ]
+        quantized, restored = self._fresh(f"{tensor}_quantized"), self._fresh(f"{tensor}_dequantized")
+        quantize_node = helper.make_node(
+            "QuantizeLinear", [tensor, *parameters], [quantized], name=self._fresh(f"{tensor}_QuantizeLinear")
+        )
+        restore_node = helper.make_node(
+            "DequantizeLinear",
+            [quantized, *parameters],
+            [restored],
+            name=self._fresh(f"{tensor}_DequantizeLinear"),
+        )
+        self._before.setdefault(min(index for index, _ in places), []).extend([quantize_node, restore_node])
+        for index, position in places:
+            nodes[index].input[position] = restored
+        readers = [nodes[index] for index, _ in places]
+        own = self._cache[tensor]
+        return Pair(
+            tensor,
+            float(scale),
+            tuple(label(reader) for reader in readers),
+            rule=_rule(readers),
+            own_scale=None if own == value else float(own),
+        )
+
+    def _weight(self, name: str, axis: int, users: Sequence[int], nodes: Sequence[onnx.NodeProto]) -> Pair:
+        weight = quantize_weight(as_array(self._constants[name]), axis)
+        restored = self._fresh(f"{name}_dequantized")
+        restore_node = helper.make_node(
+            "DequantizeLinear",
+            self._weight_parameters(name, weight),
+            [restored],
+            name=self._fresh(f"{name}_DequantizeLinear"),
+            axis=axis,
+        )
+        self._before.setdefault(min(users), []).append(restore_node)
+        for index in users:
+            nodes[index].input[1] = restored
+        rule = f"weight of {nodes[users[0]].op_type}, a scale for each channel of axis {axis}"
+        readers = tuple(label(nodes[i]) for i in users)
+        return Pair(name, float(weight.scales.max()), readers, weight=True, rule=rule)
+
+    def _weight_parameters(self, name: str, weight: QuantizedWeight) -> list[str]:
+        return [
+            self._constant(f"{name}_quantized", weight.values),
+            self._constant(f"{name}_scale", weight.scales),
+            self._constant(f"{name}_zero_point", np.zeros(len(weight.scales), np.int8)),
+        ]
+
+    def _constant(self, name: str, value: Array) -> str:
+        unique = self._fresh(name)
+        self._graph.initializer.append(numpy_helper.from_array(np.asarray(value, order="C"), unique))
+        return unique
+
+    def _fresh(self, name: str) -> str:
+        candidate, number = name, 1
+        while candidate in self._taken:
+            candidate, number = f"{name}_{number}", number + 1
+        self._taken.add(candidate)
+        return candidate
+
+    def _drop_unread_weights(self, names: set[str]) -> None:
+        """Takes away float weights, and their Constant nodes, that nothing reads any more."""
+        read = {name for node in self._graph.node for name in node.input}
+        read |= {output.name for output in self._graph.output}
+        dead = names - read - {name for node in self._graph.node for name in names_read_inside(node)}
+        initializers = [tensor for tensor in self._graph.initializer if tensor.name not in dead]
+        del self._graph.initializer[:]
+        self._graph.initializer.extend(initializers)
+        inputs = [info for info in self._graph.input if info.name not in dead]
+        del self._graph.input[:]
+        self._graph.input.extend(inputs)
+        nodes = [n for n in self._graph.node if n.op_type != "Constant" or n.output[0] not in dead]
+        del self._graph.node[:]
+        self._graph.node.extend(nodes)
+
+
+def _rule(readers: Sequence[onnx.NodeProto]) -> str:
+    kinds = (
+        "skip input of a residual Add" if n.op_type == "Add" else f"input of {n.op_type}" for n in readers
+    )
+    return ", ".join(dict.fromkeys(kinds))
+
+
+def _names(graph: onnx.GraphProto) -> set[str]:
+    """Every tensor and node name of a graph and its subgraphs."""
+    names = {tensor.name for tensor in graph.initializer}
+    names |= {info.name for info in (*graph.input, *graph.output, *graph.value_info)}
+    for node in graph.node:
+        names.update((node.name, *node.input, *node.output))
+        for inner in inner_graphs(node):
+            names |= _names(inner)
+    return names

@@ -1,0 +1,106 @@
+"""What the runtimes that read a Q/DQ model ask of its form."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from calib.errors import UsageError
+
+__all__ = ["DEFAULT_TARGET", "TARGETS", "Target", "find_target"]
+
+DEFAULT_TARGET = "tensorrt-8.6"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A runtime, and the form of Q/DQ model that it reads.
+
+    What all of them share is not in here: zero points are int8 zeros, given as the third input; scales
+    are positive float32 constants; weights are stored as INT8 with a DequantizeLinear alone; bias stays
+    float.
+
+    Attributes:
+        name: What ``--target`` takes.
+        least_opset: The lowest opset that has what is written; a lower one is raised to it.
+        most_opset: The highest opset that the runtime reads; None where none is known.
+        sure_opset: The highest opset that every release under this name reads; None as above.
+        zero_point: Whether the third input of QuantizeLinear and DequantizeLinear may be missing. It is
+            written in either case, since all of them read it.
+        scale_type: Type of every scale.
+        remark: What is to know about the runtime.
+    """
+
+    name: str
+    least_opset: int
+    most_opset: int | None
+    sure_opset: int | None
+    zero_point: Literal["required", "optional"]
+    scale_type: Literal["float32"]
+    remark: str
+
+
+# onnx-tensorrt, docs/operators.md and builtin_op_importers.cpp of each release; TensorRT's release notes.
+_ALL = (
+    Target(
+        "tensorrt-8.6",
+        13,
+        17,
+        17,
+        "required",
+        "float32",
+        "Build with the INT8 flag set and without a calibrator.",
+    ),
+    Target(
+        "tensorrt-10",
+        13,
+        22,
+        20,
+        "optional",
+        "float32",
+        "Build strongly typed, or with the INT8 flag set.",
+    ),
+    Target(
+        "tensorrt-11",
+        13,
+        25,
+        24,
+        "optional",
+        "float32",
+        "Networks are strongly typed; there is no INT8 flag and no calibrator.",
+    ),
+    Target(
+        "onnxruntime",
+        13,
+        None,
+        None,
+        "optional",
+        "float32",
+        "Pairs stand where TensorRT wants them, and on no outputs, so that few of them become integer "
+        "kernels: good for simulating an engine, not for speed on a CPU.",
+    ),
+)
+
+TARGETS = MappingProxyType({target.name: target for target in _ALL})
+"""Name → target."""
+
+
+def find_target(name: str) -> Target:
+    """The target of a name.
+
+    Args:
+        name: One of ``TARGETS``.
+
+    Raises:
+        UsageError: There is none of that name.
+
+    >>> find_target("tensorrt-8.6").most_opset
+    17
+    """
+    if name in TARGETS:
+        return TARGETS[name]
+    close = difflib.get_close_matches(name.lower(), TARGETS, n=1, cutoff=0.4)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise UsageError(f"--target {name!r} is unknown.{hint} Targets: {', '.join(TARGETS)}.")
