@@ -15,6 +15,12 @@ QDQ_OPSET = 13
 """The first opset whose DequantizeLinear has an axis, which weights per channel need."""
 
 _QDQ_IR_VERSION = 7
+_CONVERSION_ERRORS = (
+    RuntimeError,
+    ValueError,
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+)
 
 
 def fit_opset(model: OnnxModel, target: Target) -> tuple[onnx.ModelProto, list[str]]:
@@ -71,11 +77,49 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
     try:
         converted = version_converter.convert_version(proto, least)
         onnx.checker.check_model(converted)
-    except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+    except _CONVERSION_ERRORS as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
             f"{model.path} has opset {model.opset}; Q/DQ per channel needs {least}, and converting it "
             f"failed: {reason}. Export the network again with opset {least} or higher."
         ) from error
     converted.ir_version = proto.ir_version
-    return converted, [f"opset raised from {model.opset} to {least}: Q/DQ per channel needs it"]
+    notes = [f"opset raised from {model.opset} to {least}: Q/DQ per channel needs it"]
+    lost = _restore_names(model.proto.graph, converted.graph)
+    if lost:
+        notes.append(f"tensors that the new opset computes otherwise stay in float: {', '.join(lost[:5])}")
+    return converted, notes
+
+
+def _restore_names(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]:
+    """Gives tensors that the converter renamed their old names, by which a cache knows them.
+
+    A tensor is found through what reads it: the node that makes the same output as before.
+
+    Returns:
+        Old names of activations that are nowhere any more.
+    """
+    old = {node.output[0]: node for node in before.node if node.output}
+    names = {name for node in before.node for name in node.output if name}
+    while True:
+        present = {name for node in after.node for name in node.output}
+        renamed = {
+            now: was
+            for node in after.node
+            for now, was in _changed_inputs(node, old.get(node.output[0] if node.output else ""))
+            if now in present and now not in names and was in names - present
+        }
+        if not renamed:
+            constants = {node.output[0] for node in before.node if node.op_type == "Constant"}
+            return sorted(names - present - constants)
+        for node in after.node:
+            node.input[:] = [renamed.get(name, name) for name in node.input]
+            node.output[:] = [renamed.get(name, name) for name in node.output]
+
+
+def _changed_inputs(now: onnx.NodeProto, was: onnx.NodeProto | None) -> list[tuple[str, str]]:
+    if was is None:
+        return []
+    # The first input is the data; others may have become attributes or come from them.
+    last = None if now.op_type == was.op_type else 1
+    return list(zip(now.input[:last], was.input[:last], strict=False))

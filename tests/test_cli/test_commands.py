@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -127,7 +128,34 @@ def test_json_is_json(project: Path, calib: Callable[..., Ran]) -> None:
     assert {pair["tensor"] for pair in pairs} == {"x", "p1", "f", "w1", "w2", "w3"}
 
 
+def test_explanation_names_every_pair_and_every_node(project: Path, calib: Callable[..., Ran]) -> None:
+    calib("calibrate", "m.onnx", "--data", "mine.yaml")
+    command = ["quantize", "m.onnx", "--cache", "m.cache", "--keep-float", "fc", "--target", "tensorrt-10"]
+    told = calib(*command, "--explain")
+    assert told.status == 0, told.err
+    assert "Q/DQ model for tensorrt-10: m.int8.onnx" in told.out
+    for line in (
+        r"p1 +\S+ +\S+ +input of Conv +conv2",
+        r"w1 +\S+ +\S+ +weight of Conv, a scale for each channel of axis 0 +conv1",
+        r"Gemm +fc +kept by 'fc'",
+        r"Relu +2 +fused into the convolution before it, where there is one +relu1, relu2",
+        r"GlobalAveragePool +1 +INT8 only with a pair on both sides, which splits fusions +gap",
+    ):
+        assert re.search(line, told.out), line
+    printed = json.loads(calib(*command, "--explain", "--json").out)
+    assert printed["target"] == "tensorrt-10"
+    assert {entry["op"]: entry["count"] for entry in printed["float_nodes"]}["Relu"] == 2
+    assert printed["pairs"][0]["rule"] == "input of Conv"
+    assert printed["pairs"][0]["amax"] == pytest.approx(127 * printed["pairs"][0]["scale"])
+    # The pool moves values: x has a pair of its own, p1 the only other one.
+    assert printed["shared_scales"] == printed["subgraphs"] == printed["warnings"] == []
+
+
 BAD: dict[str, tuple[list[str], str]] = {
+    "unknown target": (
+        ["quantize", "m.onnx", "--cache", "m.cache", "--target", "tensorrt-9"],
+        "--target 'tensorrt-9' is unknown. Did you mean 'tensorrt-",
+    ),
     "no such model": (["calibrate", "gone.onnx", "--data", "mine.yaml"], "No such model: gone.onnx"),
     "not an ONNX file": (["calibrate", "mine.yaml", "--data", "mine.yaml"], "mine.yaml is not an ONNX model"),
     "no data inputs": (

@@ -1,0 +1,259 @@
+"""Models as people have them: subgraphs, custom operators, no names, float16, old opsets."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from goldens import REAL
+from networks import conv_relu_gemm, model, node, samples, save, weight
+from onnx import TensorProto, helper, numpy_helper
+
+from calib.calibrators import CalibrationCache
+from calib.errors import ModelError
+from calib.graph import OnnxModel, load_model, open_session, quantize, quantize_model, session_options
+
+
+def in_memory(proto: onnx.ModelProto) -> OnnxModel:
+    return OnnxModel(Path("m.onnx"), proto)
+
+
+def run(target: OnnxModel, optimize: bool = False, **feeds: np.ndarray) -> np.ndarray:
+    options = session_options(float_qdq=True, optimize=optimize)
+    return np.asarray(open_session(target, options).run(None, feeds)[0])
+
+
+def branch(name: str, seed: int) -> onnx.GraphProto:
+    return helper.make_graph(
+        [node("Conv", ["c", f"w_{name}"], [f"{name}_c"]), node("Relu", [f"{name}_c"], [f"{name}_y"])],
+        name,
+        [],
+        [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weight(2, 4, 1, 1, seed=seed), f"w_{name}")],
+    )
+
+
+def with_branches() -> onnx.ModelProto:
+    return model(
+        [
+            node("Conv", ["x", "w"], ["c"], name="outside"),
+            node(
+                "If", ["flag"], ["y"], name="either", then_branch=branch("a", 1), else_branch=branch("b", 2)
+            ),
+        ],
+        {"x": [1, 4, 6, 6], "flag": []},
+        {"y": [1, 2, 6, 6]},
+        {"w": weight(4, 4, 1, 1)},
+        types={"flag": TensorProto.BOOL},
+    )
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_nodes_in_subgraphs_are_counted_and_left_in_float(flag: bool) -> None:
+    proto = with_branches()
+    result = quantize_model(in_memory(proto), {"x": 0.02, "c": 0.02})
+    (inside,) = result.explanation.subgraphs
+    assert (inside.node, inside.op, inside.count, inside.weighted) == ("either", "If", 4, 2)
+    assert any("4 nodes inside If either stay in float, 2 of them with a weight" in n for n in result.notes)
+    feeds = {"x": samples(1, 4, 6, 6), "flag": np.array(flag)}
+    for optimize in (False, True):
+        found = run(result.model, optimize, **feeds)
+        np.testing.assert_allclose(found, run(in_memory(proto), **feeds), atol=0.05)
+
+
+def test_pairs_in_a_subgraph_are_found() -> None:
+    proto = with_branches()
+    inner = proto.graph.node[1].attribute[0].g
+    inner.node.insert(0, node("QuantizeLinear", ["c", "s", "z"], ["q"]))
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32(0.1), "s"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.int8(0), "z"))
+    with pytest.raises(
+        ModelError, match=r"already has 1 QuantizeLinear.* on 1 tensors, the first of them 'c'"
+    ):
+        quantize_model(in_memory(proto), {"x": 0.02})
+
+
+def test_integer_operators_count_as_quantized() -> None:
+    proto = model(
+        [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])],
+        {"x": [2, 2]},
+        {"q": None, "s": None, "z": None},
+        types={"q": TensorProto.UINT8, "z": TensorProto.UINT8},
+    )
+    with pytest.raises(ModelError, match=r"already has 1 .*integer nodes, on 1 tensors.*'x'"):
+        quantize_model(in_memory(proto), {"x": 0.02})
+
+
+@pytest.mark.parametrize("domain", ["TRT", ""])
+def test_custom_operators_stay_float_and_are_named(domain: str) -> None:
+    proto = model(
+        [node("Conv", ["x", "w"], ["c"])], {"x": [1, 4, 6, 6]}, {"c": None}, {"w": weight(4, 4, 1, 1)}
+    )
+    proto.graph.node.append(helper.make_node("EfficientNMS_TRT", ["c"], ["y"], name="nms", domain=domain))
+    proto.graph.output[0].name = "y"
+    if domain:
+        proto.opset_import.append(helper.make_opsetid(domain, 1))
+    result = quantize_model(in_memory(proto), {"x": 0.02})
+    assert any(
+        f"EfficientNMS_TRT (nms) stays in float: custom operator of domain '{domain or 'ai.onnx'}'" in note
+        for note in result.notes
+    )
+    assert result.model.proto.graph.node[-1].domain == domain
+    assert [entry.domain for entry in result.model.proto.opset_import] == ["", domain][: 1 + bool(domain)]
+
+
+def test_a_models_own_function_is_no_custom_operator() -> None:
+    body = helper.make_function(
+        "own", "Twice", ["a"], ["b"], [node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 17)]
+    )
+    proto = model(
+        [node("Conv", ["x", "w"], ["c"])], {"x": [1, 4, 6, 6]}, {"c": None}, {"w": weight(4, 4, 1, 1)}
+    )
+    proto.graph.node.append(helper.make_node("Twice", ["c"], ["y"], domain="own"))
+    proto.graph.output[0].name = "y"
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    proto.functions.append(body)
+    result = quantize_model(in_memory(proto), {"x": 0.02})
+    reasons = {group.op: group.reason for group in result.explanation.float_groups}
+    assert reasons == {"Twice": "a function of the model: nodes in it stay in float"}
+    assert run(result.model, x=samples(1, 4, 6, 6)).shape == (1, 4, 6, 6)
+
+
+def test_nodes_without_names_get_unique_helpers() -> None:
+    proto = conv_relu_gemm()
+    for item in proto.graph.node:
+        item.ClearField("name")
+    result = quantize_model(in_memory(proto), dict.fromkeys(("x", "p1", "f"), 0.02))
+    names = [item.name for item in result.model.proto.graph.node if item.name]
+    assert len(names) == len(set(names)) == 3 * 2 + 3
+    before = {name for item in proto.graph.node for name in item.output}
+    after = {name for item in result.model.proto.graph.node for name in item.output}
+    assert before <= after
+    assert [pair.readers for pair in result.activations] == [("c1",), ("c2",), ("y",)]
+
+
+def test_weights_that_cannot_be_quantized_are_named_with_their_tensor() -> None:
+    proto = model(
+        [
+            node("Transpose", ["w"], ["turned"], perm=[1, 0, 2, 3]),
+            node("Conv", ["x", "turned"], ["a"], name="computed"),
+            node("Conv", ["x", "given"], ["b"], name="outside"),
+            node("Conv", ["x", "w"], ["c"], name="good"),
+            node("MatMul", ["x", "none"], ["d"], name="empty"),
+            node("MatMul", ["x", "line"], ["e"], name="vector"),
+        ],
+        {"x": [1, 4, 6, 6], "given": [4, 4, 1, 1]},
+        {"a": None, "b": None, "c": None, "d": None, "e": None},
+        {"w": weight(4, 4, 1, 1), "none": np.zeros((6, 0), np.float32), "line": weight(6)},
+    )
+    result = quantize_model(in_memory(proto), {"x": 0.02})
+    assert {left.node: left.reason for left in result.left_float} == {
+        "computed": "its weight 'turned' is no constant: Transpose computes it",
+        "outside": "its weight 'given' is no constant: it is an input of the model",
+        "empty": "its weight 'none' has no elements",
+        "vector": "its weight 'line' is a vector",
+    }
+
+
+def test_float16_model_is_refused_with_the_way_out() -> None:
+    proto = model(
+        [node("Conv", ["x", "w"], ["y"])],
+        {"x": [1, 4, 6, 6]},
+        {"y": None},
+        {"w": weight(4, 4, 1, 1).astype(np.float16)},
+        types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16},
+    )
+    with pytest.raises(ModelError, match=r"weight .* is float16, not float32.*Give the float32 model"):
+        quantize_model(in_memory(proto), {"x": 0.02})
+
+
+def test_float16_part_of_a_model_stays_as_it_is() -> None:
+    proto = model(
+        [
+            node("Conv", ["x", "w"], ["a"], name="single"),
+            node("Cast", ["a"], ["h"], to=TensorProto.FLOAT16),
+            node("Conv", ["h", "half"], ["y"], name="half"),
+        ],
+        {"x": [1, 4, 6, 6]},
+        {"y": None},
+        {"w": weight(4, 4, 1, 1), "half": weight(4, 4, 1, 1).astype(np.float16)},
+        types={"y": TensorProto.FLOAT16},
+    )
+    result = quantize_model(in_memory(proto), {"x": 0.02, "h": 0.02})
+    assert [left.node for left in result.left_float] == ["half"]
+    assert run(result.model, x=samples(1, 4, 6, 6)).dtype == np.float16
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_upsample_is_converted_and_keeps_its_tensors_names(times: int) -> None:
+    names = ["x", "u1", "u2"][: times + 1]
+    pairs = pairwise(names)
+    proto = model(
+        [
+            *(node("Upsample", [source, "f"], [made], mode="nearest") for source, made in pairs),
+            node("Conv", [names[-1], "w"], ["y"]),
+        ],
+        {"x": [1, 3, 4, 4]},
+        {"y": [1, 2, 4 * 2**times - 2, 4 * 2**times - 2]},
+        {"f": np.array([1, 1, 2, 2], np.float32), "w": weight(2, 3, 3, 3)},
+        opset=9,
+    )
+    result = quantize_model(in_memory(proto), dict.fromkeys(names, 0.03))
+    assert [pair.tensor for pair in result.activations] == [names[-1]]
+    assert result.notes == ("opset raised from 9 to 13: Q/DQ per channel needs it",)
+    values = samples(1, 3, 4, 4)
+    # ONNX Runtime reads Upsample of opset 9 itself. 27 products are off by half a step of 0.03 at most.
+    np.testing.assert_allclose(run(result.model, x=values), run(in_memory(proto), x=values), atol=0.1)
+
+
+def float_models() -> list[Path]:
+    return sorted((REAL / "models").glob("*.onnx"))
+
+
+@pytest.mark.parametrize("path", float_models(), ids=lambda path: path.stem)
+def test_real_files_give_a_valid_model_or_a_reason(path: Path) -> None:
+    try:
+        source = load_model(path)
+        scales = {
+            name: 0.1 for item in source.proto.graph.node for name in (*item.input, *item.output) if name
+        }
+        result = quantize_model(source, scales, target="onnxruntime")
+    except ModelError as refused:
+        assert path.name in str(refused)  # noqa: PT017
+        return
+    written = result.model.proto
+    onnx.checker.check_model(written)
+    assert list(written.graph.output) == list(source.proto.graph.output)
+    constants = {t.name: numpy_helper.to_array(t) for t in written.graph.initializer}
+    for item in written.graph.node:
+        if item.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            assert not constants[item.input[2]].any()
+    for optimize in (False, True):
+        open_session(result.model, session_options(float_qdq=True, optimize=optimize))
+
+
+def test_explanation_lists_every_node_once() -> None:
+    proto = conv_relu_gemm()
+    result = quantize_model(in_memory(proto), {"x": 0.02, "f": 0.5})
+    found = result.explanation
+    readers = [reader for pair in found.pairs if not pair.weight for reader in pair.readers]
+    floats = [name for group in found.float_groups for name in group.nodes]
+    left = [item.node for item in found.left_float]
+    assert sorted([*readers, *floats, *left]) == sorted(item.name for item in proto.graph.node)
+    assert {group.op: group.count for group in found.float_groups}["Relu"] == 2
+    x = next(pair for pair in found.pairs if pair.tensor == "x")
+    assert x.amax == np.float32(127 * np.float32(0.02))
+    assert x.rule == "input of Conv"
+    w3 = next(pair for pair in found.pairs if pair.tensor == "w3")
+    assert w3.rule == "weight of Gemm, a scale for each channel of axis 0"
+    assert json.loads(json.dumps(found.as_dict()))["pairs"][0]["amax"] == x.amax
+
+
+def test_target_goes_through_the_public_function(tmp_path: Path) -> None:
+    source = save(conv_relu_gemm(), tmp_path / "m.onnx")
+    cache = CalibrationCache(dict.fromkeys(["x", "p1", "f"], 0.02)).write(tmp_path / "m.cache")
+    assert quantize(source, cache, target="tensorrt-11").target == "tensorrt-11"
