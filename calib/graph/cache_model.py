@@ -14,7 +14,13 @@ from calib.calibrators.cache_names import helper_reason, nearest_names
 from calib.graph.intake import OnnxModel
 from calib.graph.observed import data_dependent_outputs
 
-__all__ = ["NameComparison", "compare_names", "lint_against_model", "lint_provenance"]
+__all__ = [
+    "NameComparison",
+    "compare_names",
+    "lint_against_model",
+    "lint_provenance",
+    "without_large_weights",
+]
 
 _FLOATS = frozenset(
     {
@@ -193,19 +199,19 @@ def _activations(model: OnnxModel) -> dict[str, int]:
 
 
 def _element_types(proto: onnx.ModelProto) -> dict[str, int]:
-    light = _without_large_weights(proto)
+    light = without_large_weights(proto)
     try:
         light = onnx.shape_inference.infer_shapes(light)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
         # An inconsistent graph still says the types of its inputs, outputs and annotated tensors.
-        light = _without_large_weights(proto)
+        light = without_large_weights(proto)
     graph = light.graph
     infos = (*graph.value_info, *graph.input, *graph.output)
     known = {info.name: info.type.tensor_type.elem_type for info in infos}
     return {name: kind for name, kind in known.items() if kind}
 
 
-def _without_large_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+def without_large_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model with its large weights as typed inputs, which type inference takes as well."""
     light = onnx.ModelProto(ir_version=max(proto.ir_version, 4), opset_import=proto.opset_import)
     light.functions.extend(proto.functions)

@@ -17,9 +17,17 @@ from calib.errors import ModelError
 from calib.files import sha256_file
 from calib.graph.operators import QUANTIZED_OPERATORS
 
-__all__ = ["OnnxModel", "TensorSpec", "load_model"]
+__all__ = [
+    "PROTOBUF_LIMIT",
+    "OnnxModel",
+    "TensorSpec",
+    "all_tensors",
+    "copy_without_weights",
+    "load_model",
+]
 
-_PROTOBUF_LIMIT = (2 << 30) - 1
+PROTOBUF_LIMIT = (2 << 30) - 1
+"""Bytes that one protocol buffer can hold."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +55,12 @@ class OnnxModel:
     Attributes:
         path: The file it came from, or the file it is meant for.
         proto: The model. Treat it as read-only: ``edited`` gives a copy to change.
+        external_files: The files that weights were read from, where they lie outside the model.
     """
 
     path: Path
     proto: onnx.ModelProto
+    external_files: tuple[Path, ...] = ()
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -104,16 +114,22 @@ class OnnxModel:
         copy.CopyFrom(self.proto)
         return copy
 
+    @cached_property
+    def byte_size(self) -> int:
+        """Size of the model with its weights; of the weights alone where it is beyond 2 GiB."""
+        weights = sum(map(_tensor_bytes, all_tensors(self.proto.graph)))
+        # A protocol buffer beyond the limit cannot even be measured.
+        return weights if weights > PROTOBUF_LIMIT else int(self.proto.ByteSize())
+
     def to_bytes(self) -> bytes:
         """The serialized model.
 
         Raises:
             ModelError: It is larger than the 2 GiB that one protocol buffer can hold.
         """
-        if self.proto.ByteSize() > _PROTOBUF_LIMIT:
+        if self.byte_size > PROTOBUF_LIMIT:
             raise ModelError(
-                f"{self.path} is larger than 2 GiB, which this version of calib cannot run. "
-                "Split the model, or store its weights as float16."
+                f"{self.path} is larger than 2 GiB and cannot be one file. Write it with its weights apart."
             )
         return bytes(self.proto.SerializeToString())
 
@@ -124,7 +140,8 @@ class OnnxModel:
             weights.update(f"{tensor.name}|{tensor.data_type}|{list(tensor.dims)}|".encode())
             array = onnx.numpy_helper.to_array(tensor)
             weights.update(tensor.raw_data or np.ascontiguousarray(array).tobytes())
-        return hashlib.sha256(_without_weights(self.proto)).hexdigest(), weights.hexdigest()
+        skeleton = copy_without_weights(self.proto).SerializeToString(deterministic=True)
+        return hashlib.sha256(skeleton).hexdigest(), weights.hexdigest()
 
 
 def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -135,8 +152,27 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
                 yield from _all_nodes(attribute.g)
 
 
-def _without_weights(proto: onnx.ModelProto) -> bytes:
-    """A model's bytes but for its initializers, which are not even copied: they may be large."""
+def all_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Initializers and tensors in attributes, those in subgraphs included."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                yield from all_tensors(attribute.g)
+
+
+def _tensor_bytes(tensor: onnx.TensorProto) -> int:
+    if not tensor.HasField("raw_data"):
+        return int(tensor.ByteSize())
+    # Asking for the bytes themselves would copy them.
+    size = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
+    return int(np.prod(tensor.dims, dtype=np.int64)) * size
+
+
+def copy_without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of a model but for its initializers, which are not even copied: they may be large."""
     stripped, graph = onnx.ModelProto(), onnx.GraphProto()
     for source, target, left_out in ((proto, stripped, "graph"), (proto.graph, graph, "initializer")):
         for field, value in source.ListFields():
@@ -149,7 +185,7 @@ def _without_weights(proto: onnx.ModelProto) -> bytes:
             else:
                 getattr(target, field.name).CopyFrom(value)
     stripped.graph.CopyFrom(graph)
-    return bytes(stripped.SerializeToString(deterministic=True))
+    return stripped
 
 
 def load_model(path: str | os.PathLike[str]) -> OnnxModel:
@@ -166,13 +202,13 @@ def load_model(path: str | os.PathLike[str]) -> OnnxModel:
         raise ModelError(f"{source} is a folder. Give the path of an .onnx file.")
     if not source.exists():
         raise ModelError(f"No such model: {source}. Give the path of an .onnx file.")
-    model = OnnxModel(source, _parse(source))
+    model = _parse(source)
     if not model.proto.graph.node or not model.proto.opset_import:
         raise ModelError(f"{source} is not an ONNX model: it has no nodes or names no operator set.")
     return model
 
 
-def _parse(source: Path) -> onnx.ModelProto:
+def _parse(source: Path) -> OnnxModel:
     from google.protobuf.message import DecodeError
 
     try:
@@ -184,28 +220,30 @@ def _parse(source: Path) -> onnx.ModelProto:
         ) from error
     except OSError as error:
         raise ModelError(f"Cannot read model {source}: {error.strerror or error}.") from error
+    files = tuple(source.parent / name for name in _locations(proto))
     try:
         onnx.load_external_data_for_model(proto, str(source.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ModelError(
             f"{source}: its external weights cannot be read. {_external(proto, source)}"
         ) from error
-    return proto
+    return OnnxModel(source, proto, files)
+
+
+def _locations(proto: onnx.ModelProto) -> list[str]:
+    """Names of the files that a model's weights lie in."""
+    entries = (entry for tensor in all_tensors(proto.graph) for entry in tensor.external_data)
+    return sorted({entry.value for entry in entries if entry.key == "location"})
 
 
 def _external(proto: onnx.ModelProto, source: Path) -> str:
     """Names the weight files that a model wants and that are not there."""
-    wanted = {
-        entry.value
-        for tensor in proto.graph.initializer
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    missing = sorted(name for name in wanted if not (source.parent / name).is_file())
+    wanted = _locations(proto)
+    missing = [name for name in wanted if not (source.parent / name).is_file()]
     if missing:
         names = ", ".join(missing[:5])
         return f"Expected beside the model, but not there: {names}. Copy them to {source.parent}."
-    return f"The files are there but damaged or outside the model's folder: {', '.join(sorted(wanted)[:5])}."
+    return f"The files are there but damaged or outside the model's folder: {', '.join(wanted[:5])}."
 
 
 def _spec(info: onnx.ValueInfoProto, path: Path) -> TensorSpec:

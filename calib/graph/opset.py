@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+from google.protobuf.message import EncodeError
 from onnx import version_converter
 
 from calib.errors import ModelError
@@ -18,6 +19,7 @@ _QDQ_IR_VERSION = 7
 _CONVERSION_ERRORS = (
     RuntimeError,
     ValueError,
+    EncodeError,
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
 )

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import onnx
 
 from calib.calibrators import CalibrationCache, read_sidecar
-from calib.errors import CacheError, ModelError, UsageError
-from calib.files import check_writable, write_bytes
-from calib.graph.cache_model import compare_names, lint_provenance
+from calib.errors import CacheError, ModelError
+from calib.files import check_writable
+from calib.graph.cache_model import compare_names, lint_provenance, without_large_weights
 from calib.graph.explanation import Explanation, explain_float, explanation_notes
+from calib.graph.external import check_model_path, write_model
 from calib.graph.graph_view import GraphView
-from calib.graph.intake import OnnxModel, load_model
+from calib.graph.intake import PROTOBUF_LIMIT, OnnxModel, load_model
 from calib.graph.operators import is_standard
 from calib.graph.opset import fit_opset
 from calib.graph.placement import LeftFloat, Plan, plan_placement
@@ -87,14 +87,14 @@ def quantize(
         check_writable(out)
     network = model if isinstance(model, OnnxModel) else load_model(model)
     scales = cache if isinstance(cache, CalibrationCache) else CalibrationCache.read(cache)
-    if out is not None and network.path.exists() and Path(out).resolve() == network.path.resolve():
-        raise UsageError(f"--out {out} is the model itself. Choose another file.")
+    if out is not None:
+        check_model_path(out, network)
     fit = _fit(network, scales, None if isinstance(cache, CalibrationCache) else cache)
     if strict and fit.faults:
         raise CacheError(f"The cache does not fit {network.path}. {' '.join((*fit.faults, fit.summary))}")
     result = quantize_model(network, scales, keep_float, target=target, share_scales=share_scales)
     if out is not None:
-        write_bytes(out, result.model.to_bytes())
+        write_model(result.model, out)
     return replace(result, notes=(*result.notes, fit.summary, *fit.faults))
 
 
@@ -156,7 +156,7 @@ def quantize_model(
         raise ModelError(f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan)}")
     groups, subgraphs = explain_float(GraphView(proto, cache), plan)
     pairs = tuple(QdqWriter(proto, cache).apply(plan))
-    result = OnnxModel(model.path.with_suffix(".int8.onnx"), proto)
+    result = OnnxModel(model.path.with_suffix(".int8.onnx"), proto, model.external_files)
     _check(result)
     left = tuple(plan.left_float)
     explanation = Explanation(pairs, left, groups, subgraphs, tuple(plan.shared), tuple(plan.warnings))
@@ -188,8 +188,11 @@ def _why_nothing(plan: Plan) -> str:
 
 
 def _check(model: OnnxModel) -> None:
+    # The checker takes one protocol buffer; types and shapes stand in for weights that it cannot hold.
+    small = model.byte_size <= PROTOBUF_LIMIT
+    proto = _with_foreign_domain(model.proto if small else without_large_weights(model.proto))
     try:
-        onnx.checker.check_model(_with_foreign_domain(model.proto))
+        onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
         raise ModelError(f"The quantized form of {model.path} is not valid ONNX: {error}") from error
 

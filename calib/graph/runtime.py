@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from calib.errors import ModelError, require
+from calib.graph.external import write_model
 from calib.graph.faults import describe_fault
-from calib.graph.intake import OnnxModel
+from calib.graph.intake import PROTOBUF_LIMIT, OnnxModel
 
 __all__ = ["open_session", "runtime_errors", "session_options"]
 
@@ -49,16 +52,24 @@ def open_session(source: OnnxModel | bytes | str | os.PathLike[str], options: An
         ModelError: ONNX Runtime refuses the model; the message names operator, domain and node.
     """
     runtime = require("onnxruntime", "onnxruntime", _PURPOSE)
-    target = source.to_bytes() if isinstance(source, OnnxModel) else source
     try:
-        return runtime.InferenceSession(
-            target if isinstance(target, bytes) else os.fspath(target),
-            options,
-            providers=["CPUExecutionProvider"],
-        )
+        if isinstance(source, OnnxModel) and source.byte_size > PROTOBUF_LIMIT:
+            return _open_large(source, options)
+        target = source.to_bytes() if isinstance(source, OnnxModel) else source
+        content = target if isinstance(target, bytes) else os.fspath(target)
+        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except runtime_errors() as error:
         name = _name(source)
         raise ModelError(f"ONNX Runtime cannot load {name}: {describe_fault(error, source)}") from error
+
+
+def _open_large(model: OnnxModel, options: Any) -> Any:
+    """Opens a model that only files can hold, by way of files that are gone afterwards."""
+    runtime = require("onnxruntime", "onnxruntime", _PURPOSE)
+    with tempfile.TemporaryDirectory(prefix="calib-") as folder:
+        path = Path(folder) / "model.onnx"
+        write_model(model, path)
+        return runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
 
 
 def runtime_errors() -> tuple[type[Exception], ...]:

@@ -97,8 +97,7 @@ class OnnxRuntimeRunner:
         self.simulated = precision != "fp32" if simulated is None else simulated
         self.note = _NOTES[precision] if note is None else note
         self._model = model
-        content = model if isinstance(model, (bytes, str, os.PathLike)) else model.to_bytes()
-        self.model_bytes = _size(content)
+        self.model_bytes = _size(model) if isinstance(model, (bytes, str, os.PathLike)) else model.byte_size
         self.session_options = _settings(threads, optimize)
         self._session: Any = open_session(
             model, session_options(optimize=optimize, threads=threads, float_qdq=True)

@@ -9,13 +9,21 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from goldens import REAL
+from goldens import NETS, REAL
 from networks import conv_relu_gemm, model, node, samples, save, weight
 from onnx import TensorProto, helper, numpy_helper
 
 from calib.calibrators import CalibrationCache
 from calib.errors import ModelError
-from calib.graph import OnnxModel, load_model, open_session, quantize, quantize_model, session_options
+from calib.graph import (
+    TARGETS,
+    OnnxModel,
+    load_model,
+    open_session,
+    quantize,
+    quantize_model,
+    session_options,
+)
 
 
 def in_memory(proto: onnx.ModelProto) -> OnnxModel:
@@ -210,30 +218,45 @@ def test_upsample_is_converted_and_keeps_its_tensors_names(times: int) -> None:
     np.testing.assert_allclose(run(result.model, x=values), run(in_memory(proto), x=values), atol=0.1)
 
 
-def float_models() -> list[Path]:
-    return sorted((REAL / "models").glob("*.onnx"))
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("custom_op_node", "has opset 12; .* converting it failed: .*domain ai.onnx.contrib optype NegPos"),
+        ("loop", "It has no Conv, ConvTranspose, Gemm or MatMul"),
+        ("matmul.fp16", "MatMul 'matmul': its weight 'b' is float16, not float32.*Give the float32 model"),
+        ("qdq_conv", "already has 2 QuantizeLinear.* on 2 tensors, the first of them 'x'"),
+    ],
+)
+def test_real_files_that_cannot_be_quantized_are_named_with_the_reason(name: str, message: str) -> None:
+    source = load_model(REAL / "models" / f"{name}.onnx")
+    scales = {name: 0.1 for item in source.proto.graph.node for name in (*item.input, *item.output)}
+    with pytest.raises(ModelError, match=rf"{name}\.onnx.*{message}"):
+        quantize_model(source, scales, target="onnxruntime")
 
 
-@pytest.mark.parametrize("path", float_models(), ids=lambda path: path.stem)
-def test_real_files_give_a_valid_model_or_a_reason(path: Path) -> None:
-    try:
-        source = load_model(path)
-        scales = {
-            name: 0.1 for item in source.proto.graph.node for name in (*item.input, *item.output) if name
-        }
-        result = quantize_model(source, scales, target="onnxruntime")
-    except ModelError as refused:
-        assert path.name in str(refused)  # noqa: PT017
-        return
+TRAINED = sorted(NETS.glob("*.onnx"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.stem)
+def test_trained_nets_stay_valid_and_run_for_every_target(path: Path, target: str) -> None:
+    source = load_model(path)
+    names = {name for item in source.proto.graph.node for name in item.output} | {"input"}
+    result = quantize_model(source, dict.fromkeys(names, 0.1), target=target)
     written = result.model.proto
     onnx.checker.check_model(written)
+    assert list(written.graph.input) == list(source.proto.graph.input)
     assert list(written.graph.output) == list(source.proto.graph.output)
     constants = {t.name: numpy_helper.to_array(t) for t in written.graph.initializer}
-    for item in written.graph.node:
-        if item.op_type in ("QuantizeLinear", "DequantizeLinear"):
-            assert not constants[item.input[2]].any()
+    pairs = [n for n in written.graph.node if n.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    assert len(pairs) == 2 * len(result.activations) + sum(pair.weight for pair in result.pairs)
+    for item in pairs:
+        assert constants[item.input[2]].dtype == np.int8
+        assert not constants[item.input[2]].any()
     for optimize in (False, True):
-        open_session(result.model, session_options(float_qdq=True, optimize=optimize))
+        for float_qdq in (False, True):
+            options = session_options(optimize=optimize, float_qdq=float_qdq)
+            assert open_session(result.model, options).get_outputs()[0].name == source.outputs[0].name
 
 
 def test_explanation_lists_every_node_once() -> None:
