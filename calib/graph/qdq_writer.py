@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +17,8 @@ from calib.graph.placement import Plan
 from calib.graph.weights import QuantizedWeight, as_array, constants, quantize_weight
 
 __all__ = ["Pair", "QdqWriter"]
+
+_HOLDERS = ("Constant", "Identity")
 
 
 @dataclass(frozen=True)
@@ -151,19 +154,25 @@ class QdqWriter:
         return candidate
 
     def _drop_unread_weights(self, names: set[str]) -> None:
-        """Takes away float weights, and their Constant nodes, that nothing reads any more."""
-        read = {name for node in self._graph.node for name in node.input}
-        read |= {output.name for output in self._graph.output}
-        dead = names - read - {name for node in self._graph.node for name in names_read_inside(node)}
-        initializers = [tensor for tensor in self._graph.initializer if tensor.name not in dead]
-        del self._graph.initializer[:]
-        self._graph.initializer.extend(initializers)
-        inputs = [info for info in self._graph.input if info.name not in dead]
-        del self._graph.input[:]
-        self._graph.input.extend(inputs)
-        nodes = [n for n in self._graph.node if n.op_type != "Constant" or n.output[0] not in dead]
-        del self._graph.node[:]
-        self._graph.node.extend(nodes)
+        """Takes away float weights, and the nodes that hand them on, that nothing reads any more."""
+        graph = self._graph
+        dead = names
+        while dead:
+            read = {name for node in graph.node for name in node.input}
+            read |= {output.name for output in graph.output}
+            read |= {name for node in graph.node for name in names_read_inside(node)}
+            dead = dead - read
+            for group in (graph.initializer, graph.input):
+                _delete(group, [i for i, item in enumerate(group) if item.name in dead])
+            holders = [i for i, n in enumerate(graph.node) if n.op_type in _HOLDERS and n.output[0] in dead]
+            dead = {name for i in holders for name in graph.node[i].input}
+            _delete(graph.node, holders)
+
+
+def _delete(group: Any, indices: Sequence[int]) -> None:
+    """Deletes by place: a protocol buffer's own ``remove`` would compare large weights with each other."""
+    for index in reversed(indices):
+        del group[index]
 
 
 def _rule(readers: Sequence[onnx.NodeProto]) -> str:

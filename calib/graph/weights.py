@@ -29,12 +29,17 @@ class QuantizedWeight:
 
 
 def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    """Tensor name → its constant value, from initializers and Constant nodes."""
+    """Tensor name → its constant value, from initializers, Constant nodes and an Identity of either.
+
+    Exporters write an Identity where several nodes share a weight.
+    """
     found = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         value = next((a.t for a in node.attribute if a.name == "value"), None)
         if node.op_type == "Constant" and value is not None:
             found[node.output[0]] = value
+        elif node.op_type == "Identity" and node.input[0] in found:
+            found[node.output[0]] = found[node.input[0]]
     return found
 
 

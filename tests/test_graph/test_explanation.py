@@ -167,6 +167,28 @@ def test_weights_that_cannot_be_quantized_are_named_with_their_tensor() -> None:
     }
 
 
+def test_weight_behind_identities_is_quantized_and_its_float_form_is_gone() -> None:
+    proto = model(
+        [
+            node("Identity", ["w"], ["w_a"]),
+            node("Identity", ["w_a"], ["w_b"]),
+            node("Identity", ["b"], ["b_a"]),
+            node("Conv", ["x", "w_a", "b_a"], ["c"]),
+            node("Conv", ["c", "w_b", "b"], ["y"]),
+        ],
+        {"x": [1, 4, 6, 6]},
+        {"y": None},
+        {"w": weight(4, 4, 1, 1), "b": weight(4)},
+    )
+    result = quantize_model(in_memory(proto), {"x": 0.03, "c": 0.02})
+    assert {pair.tensor for pair in result.pairs if pair.weight} == {"w_a", "w_b"}
+    kept = {t.name for t in result.model.proto.graph.initializer if t.data_type == TensorProto.FLOAT}
+    assert kept == {"b", "x_scale", "c_scale", "w_a_scale", "w_b_scale"}
+    assert [n.op_type for n in result.model.proto.graph.node].count("Identity") == 1
+    values = samples(1, 4, 6, 6)
+    np.testing.assert_allclose(run(result.model, x=values), run(in_memory(proto), x=values), atol=0.1)
+
+
 def test_float16_model_is_refused_with_the_way_out() -> None:
     proto = model(
         [node("Conv", ["x", "w"], ["y"])],
