@@ -162,7 +162,8 @@ class QdqWriter:
             read |= {output.name for output in graph.output}
             read |= {name for node in graph.node for name in names_read_inside(node)}
             dead = dead - read
-            for group in (graph.initializer, graph.input):
+            named: tuple[Any, ...] = (graph.initializer, graph.input)
+            for group in named:
                 _delete(group, [i for i, item in enumerate(group) if item.name in dead])
             holders = [i for i, n in enumerate(graph.node) if n.op_type in _HOLDERS and n.output[0] in dead]
             dead = {name for i in holders for name in graph.node[i].input}
