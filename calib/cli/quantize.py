@@ -34,9 +34,10 @@ def quantize_command(
         bool,
         typer.Option(
             "--shared-scales/--own-scales",
-            help="One scale for tensors that Concat, MaxPool, Reshape and the like join, or the cache's.",
+            help="One scale for tensors that Concat, MaxPool, Reshape and the like join, or the cache's. "
+            "Check the engine's outputs: TensorRT 8.6.0 got a U-Net with shared scales wrong.",
         ),
-    ] = True,
+    ] = False,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="List every pair, and every node left in float, with the reason."),

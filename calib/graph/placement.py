@@ -71,7 +71,7 @@ def plan_placement(
     scales: Mapping[str, float],
     keep_float: Sequence[str] = (),
     *,
-    share: bool = True,
+    share: bool = False,
 ) -> Plan:
     """Decides what is quantized.
 

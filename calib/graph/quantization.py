@@ -61,7 +61,7 @@ def quantize(
     keep_float: Sequence[str] = (),
     strict: bool = False,
     target: str = DEFAULT_TARGET,
-    share_scales: bool = True,
+    share_scales: bool = False,
 ) -> QuantizedModel:
     """Writes the scales of a calibration cache into a model as Q/DQ nodes.
 
@@ -74,7 +74,8 @@ def quantize(
             activations without an entry, other weights or another graph than it was made from.
         target: The runtime that shall read it, one of ``calib.graph.targets.TARGETS``.
         share_scales: Give one scale to tensors that a Concat or an operator that only moves values joins,
-            so that TensorRT need not rescale between them; otherwise each keeps the cache's.
+            so that TensorRT need not rescale between them; otherwise each keeps the cache's. Off, because
+            TensorRT 8.6.0 built an engine with wrong results from a U-Net with shared scales.
 
     Returns:
         The model and what was placed; its notes say how well the cache fits.
@@ -129,7 +130,7 @@ def quantize_model(
     keep_float: Sequence[str] = (),
     *,
     target: str = DEFAULT_TARGET,
-    share_scales: bool = True,
+    share_scales: bool = False,
 ) -> QuantizedModel:
     """Adds Q/DQ nodes to a model: symmetric INT8, zero points 0, weights per channel, bias in float.
 
@@ -141,7 +142,8 @@ def quantize_model(
         keep_float: Regular expressions of nodes (or their outputs) that stay in float.
         target: The runtime that shall read it, one of ``calib.graph.targets.TARGETS``.
         share_scales: Give one scale to tensors that a Concat or an operator that only moves values joins,
-            so that TensorRT need not rescale between them; otherwise each keeps the cache's.
+            so that TensorRT need not rescale between them; otherwise each keeps the cache's. Off, because
+            TensorRT 8.6.0 built an engine with wrong results from a U-Net with shared scales.
 
     Raises:
         ModelError: The model is quantized already, its opset is none for the target, or nothing in it

@@ -82,9 +82,8 @@ def _int8(
 ) -> Variant:
     from calib.graph import quantize_model
 
-    # What is judged is the cache, whose scales an engine takes as they are. The pairs of every target
-    # stand at the same places; this one takes any opset.
-    quantized = quantize_model(model, calibration.cache, keep_float, target="onnxruntime", share_scales=False)
+    # The pairs of every target stand at the same places; this one takes any opset.
+    quantized = quantize_model(model, calibration.cache, keep_float, target="onnxruntime")
     runner = OnnxRuntimeRunner(quantized.model, "int8", threads=threads)
     left = len(quantized.left_float)
     description = (

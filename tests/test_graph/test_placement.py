@@ -27,10 +27,11 @@ def in_memory(proto: onnx.ModelProto) -> OnnxModel:
     return OnnxModel(Path("m.onnx"), proto)
 
 
-def quantized(proto: onnx.ModelProto, scales: Mapping[str, float] | Sequence[str]) -> QuantizedModel:
-    return quantize_model(
-        in_memory(proto), scales if isinstance(scales, Mapping) else dict.fromkeys(scales, 0.02)
-    )
+def quantized(
+    proto: onnx.ModelProto, scales: Mapping[str, float] | Sequence[str], *, share: bool = False
+) -> QuantizedModel:
+    known = scales if isinstance(scales, Mapping) else dict.fromkeys(scales, 0.02)
+    return quantize_model(in_memory(proto), known, share_scales=share)
 
 
 def run(target: OnnxModel, optimize: bool = False, **feeds: np.ndarray) -> list[np.ndarray]:
@@ -174,7 +175,7 @@ def test_concat_has_one_pair_and_its_branches_its_scale() -> None:
         {"y": None, "z": None},
         {"w1": weight(4, 4, 1, 1), "w2": weight(2, 8, 3, 3)},
     )
-    result = quantized(proto, {"a": 0.02, "b": 0.01, "cat": 0.03, "x": 1.0, "y": 1.0})
+    result = quantized(proto, {"a": 0.02, "b": 0.01, "cat": 0.03, "x": 1.0, "y": 1.0}, share=True)
     assert placed(result) == {"a": ("on_a",), "cat": ("on_cat",), "b": ("on_b",)}
     # max(0.02, 0.01, 0.03)
     assert {scale_in_graph(result, name) for name in ("a", "b", "cat")} == {float(np.float32(0.03))}
@@ -182,7 +183,7 @@ def test_concat_has_one_pair_and_its_branches_its_scale() -> None:
     assert group.tensors == ("a", "cat", "b")
     assert group.own == (0.02, 0.03, 0.01)
     assert {pair.tensor: pair.own_scale for pair in result.activations} == {"a": 0.02, "cat": None, "b": 0.01}
-    own = quantize_model(in_memory(proto), {"a": 0.02, "b": 0.01, "cat": 0.03}, share_scales=False)
+    own = quantize_model(in_memory(proto), {"a": 0.02, "b": 0.01, "cat": 0.03})
     assert scale_in_graph(own, "b") == float(np.float32(0.01))
     assert own.explanation.shared == ()
 
@@ -214,7 +215,7 @@ def test_scales_are_shared_across_what_moves_values_and_nothing_else(name: str) 
         {"c": None, "y": None},
         {"w": weight(4, 4, 1, 1), **constants},
     )
-    result = quantized(proto, {"x": 0.02, "t": 0.01})
+    result = quantized(proto, {"x": 0.02, "t": 0.01}, share=True)
     assert scale_in_graph(result, "t") == float(np.float32(0.02 if shares else 0.01))
     assert scale_in_graph(result, "x") == float(np.float32(0.02))
 
@@ -240,7 +241,7 @@ def test_reshape_flatten_squeeze_and_unsqueeze_share_too() -> None:
             "shape": SHAPE,
         },
     )
-    result = quantized(proto, {"x": 0.02, "r": 0.03, "f": 0.01})
+    result = quantized(proto, {"x": 0.02, "r": 0.03, "f": 0.01}, share=True)
     assert {scale_in_graph(result, name) for name in ("x", "r", "f")} == {float(np.float32(0.03))}
 
 
@@ -282,7 +283,7 @@ def test_ranges_too_far_apart_keep_their_own_scales_and_are_named() -> None:
         {"c": None, "y": None},
         {"w": weight(4, 4, 1, 1), "from": np.zeros(4, np.int64), "to": np.array([1, 4, 5, 5])},
     )
-    result = quantized(proto, {"x": 1.0, "t": 0.05})
+    result = quantized(proto, {"x": 1.0, "t": 0.05}, share=True)
     assert scale_in_graph(result, "t") == float(np.float32(0.05))
     assert "keep their own, 20 times apart: x, t" in result.explanation.warnings[0]
 

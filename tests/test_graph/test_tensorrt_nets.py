@@ -90,8 +90,8 @@ def sqnr(reference: np.ndarray, other: np.ndarray) -> float:
 def test_simulation_answers_as_tensorrts_int8_engine(net: str, case: str, least_agreement: float) -> None:
     engine = np.load(NETS / f"{net}.{case}.npy")
     model = load_model(NETS / f"{net}.onnx")
-    # The engine took the cache as it is, with a scale of its own for each tensor.
-    simulation = quantize_model(model, golden(net, case), share_scales=False).model
+    # The engine took the cache as it is, with a scale of its own for each tensor; so does the default.
+    simulation = quantize_model(model, golden(net, case)).model
     simulated = run_simulated(simulation, digits()["xte"][: len(engine)])
     assert (simulated.argmax(1) == engine.argmax(1)).mean() >= least_agreement
 
@@ -100,7 +100,7 @@ def test_simulation_answers_as_tensorrts_int8_engine(net: str, case: str, least_
 def test_simulation_loses_what_tensorrts_int8_engine_loses(net: str, case: str) -> None:
     """Nets of which TensorRT ran every layer in INT8: within half a decibel."""
     engine = np.load(NETS / f"{net}.{case}.npy")
-    model = quantize_model(load_model(NETS / f"{net}.onnx"), golden(net, case), share_scales=False).model
+    model = quantize_model(load_model(NETS / f"{net}.onnx"), golden(net, case)).model
     simulated = run_simulated(model, digits()["xte"][: len(engine)])
     reference = np.load(NETS / f"{net}.fp32.npy")
     assert sqnr(reference, simulated) == pytest.approx(sqnr(reference, engine), abs=0.5)
@@ -116,7 +116,7 @@ def test_simulation_loses_what_tensorrts_int8_engine_loses(net: str, case: str) 
     ],
 )
 def test_placement_keeps_its_accuracy(net: str, expected: float, tensors: set[str]) -> None:
-    result = quantize_model(load_model(NETS / f"{net}.onnx"), golden(net, "entropy2"))
+    result = quantize_model(load_model(NETS / f"{net}.onnx"), golden(net, "entropy2"), share_scales=True)
     reference = np.load(NETS / f"{net}.fp32.npy")
     simulated = run_simulated(result.model, digits()["xte"][: len(reference)])
     assert sqnr(reference, simulated) == pytest.approx(expected, abs=0.1)
