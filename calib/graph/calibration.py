@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,9 +155,8 @@ def calibrate_shard(
     if shards > job.batches:
         raise UsageError(f"--shard {shard}: there are only {job.batches} batches to share out.")
     start, stop = job.shard(number, shards)
-    grids: Mapping[str, float] = {} if grids_of is None else read_partial(grids_of).calibrator.grids()
-    if job.calibrator().order_dependent:
-        grids = first_grids(job) | dict(grids)
+    known = {} if grids_of is None else read_partial(grids_of).calibrator.grids()
+    grids = first_grids(job) | known
     path = Path(out)
     counted = count_range(job, start, stop, grids=grids, state=path if grids_of is None else None, show=True)
     counted.partial.write(path)

@@ -136,17 +136,20 @@ class Counted:
     Attributes:
         partial: The statistics, and what they are of.
         notes: Conversions that were made, a line each.
-        resumed: Batches that were found counted already.
     """
 
     partial: Partial
     notes: tuple[str, ...]
-    resumed: int = 0
 
 
 def first_grids(job: CalibrationJob) -> dict[str, float]:
-    """R₀ of every tensor that is not all zero in the first batch, which every shard must count with."""
+    """R₀ of every tensor that is not all zero in the first batch, which every shard must count with.
+
+    Empty, without running anything, for a method on which order has no influence.
+    """
     calibrator = job.calibrator()
+    if not calibrator.order_dependent:
+        return {}
     with _collector(job, ObservedSession(job.model, job.threads), calibrator) as collector:
         for batch in job.read(0, 1):
             collector.add(batch)
@@ -208,7 +211,7 @@ def count_range(
         finished = saver.at(stop)
         if keep and state is not None:
             finished.write(state)
-        return Counted(finished, collector.notes, done - start)
+        return Counted(finished, collector.notes)
 
 
 def count_stream(job: CalibrationJob, stream: Stream) -> Counted:
@@ -223,8 +226,7 @@ def count_stream(job: CalibrationJob, stream: Stream) -> Counted:
     """
     session = ObservedSession(job.model, job.threads)
     calibrator = job.calibrator()
-    builder = FeedBuilder(job.model.inputs, str(job.model.path))
-    with Collector(session, builder, calibrator, whole=True) as collector:
+    with _collector(job, session, calibrator) as collector:
         for batch in track(stream.batches(job.batch_size), stream.items, "Calibrating"):
             collector.add(batch)
         collector.finish()
@@ -289,7 +291,9 @@ def _collector(
     only: Collection[str] | None = None,
 ) -> Collector:
     builder = FeedBuilder(job.model.inputs, str(job.model.path))
-    return Collector(session, builder, calibrator, whole=job.model.fixed_batch is not None, only=only)
+    # A reader's batches need not have the samples along their first axis.
+    whole = isinstance(job.dataset, Stream) or job.model.fixed_batch is not None
+    return Collector(session, builder, calibrator, whole=whole, only=only)
 
 
 def parse_shard(text: str) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from calib.calibrators.partial import Partial, merge_partials
@@ -53,9 +53,7 @@ def count_sharded(job: CalibrationJob, shards: int, state: Path | None = None) -
     work = Parallel(n_jobs=shards, return_as="generator")(calls)
     counted = list(track(work, shards, f"Calibrating in {shards} shards"))
     parts = _on_one_grid(job, [found.partial for found in counted])
-    whole = merge_partials([(f"shard {i}/{shards}", part) for i, part in enumerate(parts, start=1)])
-    notes = tuple(dict.fromkeys(note for found in counted for note in found.notes))
-    return Counted(whole, notes, sum(found.resumed for found in counted))
+    return _joined(counted, parts, "shard")
 
 
 def count_in_blocks(
@@ -81,9 +79,13 @@ def count_in_blocks(
         grids |= found.partial.calibrator.grids()
         counted.append(found)
     parts = [found.partial for found in counted]
-    whole = merge_partials([(f"block {i}/{blocks}", part) for i, part in enumerate(parts, start=1)])
-    notes = tuple(dict.fromkeys(note for found in counted for note in found.notes))
-    return Counted(whole, notes, sum(found.resumed for found in counted)), parts
+    return _joined(counted, parts, "block"), parts
+
+
+def _joined(counted: Sequence[Counted], parts: Sequence[Partial], what: str) -> Counted:
+    """The parts as one, with the notes of all."""
+    whole = merge_partials([(f"{what} {i}/{len(parts)}", part) for i, part in enumerate(parts, start=1)])
+    return Counted(whole, tuple(dict.fromkeys(note for found in counted for note in found.notes)))
 
 
 def shard_state(state: Path, number: int, shards: int) -> Path:
