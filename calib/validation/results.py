@@ -16,18 +16,23 @@ from pydantic import ValidationError as _PydanticError
 
 from calib.errors import ValidationError
 from calib.files import write_text
+from calib.validation.speed_records import EngineRecord, Latency, LatencyPart, LatencyRatio, Telemetry
 
 __all__ = [
     "SCHEMA_VERSION",
     "CalibrationRecord",
     "DatasetRecord",
+    "EngineRecord",
     "Environment",
     "Latency",
+    "LatencyPart",
+    "LatencyRatio",
     "Metric",
     "ModelRecord",
     "OutputError",
     "PrecisionRun",
     "Results",
+    "Telemetry",
     "WorstSample",
     "read_results",
     "write_results",
@@ -165,43 +170,6 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Latency:
-    """Time for one batch, in milliseconds, warm-up apart, precisions timed in turn.
-
-    Attributes:
-        batch_size: Samples a batch.
-        count: Number of timed batches.
-        warmup: Number of batches run before, not counted.
-        median_ms: Median.
-        p90_ms: 90th percentile.
-        p99_ms: 99th percentile.
-        mean_ms: Mean.
-        min_ms: Smallest.
-        first_ms: The very first batch, warm-up included.
-        throughput_per_s: Samples a second at the median.
-        clock: How it was measured.
-        simulated: True where the figure says nothing of TensorRT's speed.
-        times_ms: Every timed batch, in order.
-        warmup_ms: Every batch run before, in order; the first is ``first_ms``.
-    """
-
-    batch_size: int
-    count: int
-    warmup: int
-    median_ms: float
-    p90_ms: float
-    p99_ms: float
-    mean_ms: float
-    min_ms: float
-    first_ms: float
-    throughput_per_s: float
-    clock: str
-    simulated: bool
-    times_ms: tuple[float, ...] = ()
-    warmup_ms: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class PrecisionRun:
     """One precision of the model on one runner.
 
@@ -222,6 +190,7 @@ class PrecisionRun:
         quantized_tensors: Number of Q/DQ pairs; None where there are none to count.
         seconds: Time that inference of all samples took.
         calibration: Name of the calibration whose ranges it has; empty for FP32 and FP16.
+        engine: The TensorRT engine that ran; None on other runners.
     """
 
     label: str
@@ -238,6 +207,7 @@ class PrecisionRun:
     quantized_tensors: int | None
     seconds: float
     calibration: str = ""
+    engine: EngineRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -304,6 +274,8 @@ class Results:
         environment: The machine.
         calibrations: Where INT8 ranges came from, one for each calibration cache.
         warnings: What a reader must know before believing a figure.
+        ratios: Latency of the runs against each other, measured on a GPU.
+        telemetry: The GPU's clocks, power and temperature during the latency measurement.
     """
 
     schema: int
@@ -320,6 +292,8 @@ class Results:
     environment: Environment
     calibrations: tuple[CalibrationRecord, ...] = ()
     warnings: tuple[str, ...] = ()
+    ratios: tuple[LatencyRatio, ...] = ()
+    telemetry: Telemetry | None = None
 
     def to_json(self) -> str:
         """The record as strict JSON, indented."""
