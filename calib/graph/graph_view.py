@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
@@ -61,6 +61,15 @@ class GraphView:
             before = [self.producer[name] for name in node.input if name in self.producer]
             found.append(1 + max((found[index] for index in before if index < len(found)), default=0))
         return tuple(found)
+
+    @cached_property
+    def places(self) -> Mapping[str, list[tuple[int, int]]]:
+        """Tensor → the (node index, input index) places of the main graph that read it."""
+        found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        for index, node in enumerate(self.nodes):
+            for position, name in enumerate(node.input):
+                found[name].append((index, position))
+        return found
 
 
 def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

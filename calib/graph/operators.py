@@ -11,10 +11,13 @@ from types import MappingProxyType
 
 import onnx
 
-__all__ = ["FUSED", "QUANTIZED_OPERATORS", "WEIGHTED", "commutes", "float_reason", "is_standard"]
+__all__ = ["AVERAGES", "FUSED", "QUANTIZED_OPERATORS", "WEIGHTED", "commutes", "float_reason", "is_standard"]
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators with a weight, which run in INT8 when data and weight are dequantized."""
+
+AVERAGES = ("AveragePool", "GlobalAveragePool")
+"""Poolings that run in INT8 between two pairs, and do not commute with them."""
 
 _NORMS_AND_STEPS = ("BatchNormalization", "Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "Selu")
 _GATES = ("Sigmoid", "HardSigmoid", "HardSwish", "Mish", "Swish", "Softplus")

@@ -1,7 +1,8 @@
 """Where Q/DQ pairs go, by TensorRT's rules.
 
 Pairs go on the inputs of operators with a weight, and on the skip input of a residual Add, so that
-the Add fuses into the convolution before it. Nothing goes between a convolution and what TensorRT
+the Add fuses into the convolution before it. An average pooling between pairs gets one too, which
+spares the engine a dequantized copy. Nothing goes between a convolution and what TensorRT
 fuses into it. Pairs that TensorRT moves to one tensor get one scale. NVIDIA's developer guide,
 "Q/DQ Layer-Placement Recommendations".
 """
@@ -16,8 +17,8 @@ import onnx
 
 from calib.errors import UsageError
 from calib.graph.graph_view import GraphView, label
-from calib.graph.operators import WEIGHTED
-from calib.graph.placement_rules import channel_axis, skip_input, weighted_obstacle
+from calib.graph.operators import AVERAGES, WEIGHTED
+from calib.graph.placement_rules import channel_axis, pooled_input, skip_input, weighted_obstacle
 from calib.graph.shared_scales import SharedScale, concat_warnings, share_scales
 
 __all__ = ["LeftFloat", "Plan", "WeightSite", "plan_placement"]
@@ -90,6 +91,7 @@ def plan_placement(
     plan = Plan()
     _place_weighted(plan, graph, kept)
     _place_skips(plan, graph, kept)
+    _place_pools(plan, graph, kept)
     plan.scales = {tensor: scales[tensor] for tensor in plan.activations}
     if share:
         plan.shared, plan.warnings = share_scales(graph, plan.activations)
@@ -121,6 +123,17 @@ def _place_skips(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
             plan.left_float.append(LeftFloat(label(node), node.op_type, reason))
         else:
             plan.place(node.input[skip], index, skip)
+
+
+def _place_pools(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
+    placed = {place for places in plan.activations.values() for place in places}
+    for index in reversed(range(len(graph.nodes))):
+        node = graph.nodes[index]
+        if node.op_type not in AVERAGES or index in kept or graph.obstacle(node.input[0]):
+            continue
+        if pooled_input(node, graph, placed):
+            plan.place(node.input[0], index, 0)
+            placed.add((index, 0))
 
 
 def _kept(graph: GraphView, patterns: Sequence[str]) -> dict[int, str]:

@@ -64,7 +64,7 @@ def test_the_readmes_job_on_an_own_model(project: Path, calib: Callable[..., Ran
     assert "9 tensors calibrated by entropy on 6 samples (1 of 1 batches used)." in made.out
     quantized = calib("quantize", "m.onnx", "--cache", "m.cache")
     assert quantized.status == 0
-    assert "3 activations and 3 weights quantized." in quantized.out
+    assert "4 activations and 3 weights quantized." in quantized.out
     validated = calib(
         "validate",
         "m.onnx",
@@ -125,7 +125,7 @@ def test_json_is_json(project: Path, calib: Callable[..., Ran]) -> None:
     assert printed["header"] == "TRT-8600-EntropyCalibration2"
     assert len(printed["ranges"]) == printed["tensors"] == 9
     pairs = json.loads(calib("quantize", "m.onnx", "--cache", "m.cache", "--json").out)["pairs"]
-    assert {pair["tensor"] for pair in pairs} == {"x", "p1", "f", "w1", "w2", "w3"}
+    assert {pair["tensor"] for pair in pairs} == {"x", "p1", "r2", "f", "w1", "w2", "w3"}
 
 
 def test_explanation_names_every_pair_and_every_node(project: Path, calib: Callable[..., Ran]) -> None:

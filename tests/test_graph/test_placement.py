@@ -125,6 +125,62 @@ def test_sum_fuses_into_the_deeper_convolution_through_batch_normalization(
     assert "skip input of a residual Add" in pair.rule
 
 
+@pytest.mark.parametrize(
+    ("channels", "skip"),
+    [
+        (227, "p"),  # 227 · 3 · 3 = 2043 products for each output of conv2, which fuses with the Add
+        (228, "b2"),  # 228 · 3 · 3 = 2052, more than 2048: the Add fuses into the projection's 4
+    ],
+)
+def test_sum_fuses_into_the_projection_where_the_main_convolution_sums_long(channels: int, skip: str) -> None:
+    proto = residual(PROJECTION, ["b2", "p"])
+    for tensor in proto.graph.initializer:
+        if tensor.name == "w1":
+            tensor.CopyFrom(numpy_helper.from_array(weight(channels, 4, 3, 3), "w1"))
+        if tensor.name == "w2":
+            tensor.CopyFrom(numpy_helper.from_array(weight(4, channels, 3, 3, seed=1), "w2"))
+    result = quantized(proto, ["x", "c1", "r1", "c2", "b2", "p", "sum", "y"])
+    assert "add" in placed(result)[skip]
+    assert "add" not in placed(result).get("p" if skip == "b2" else "b2", ())
+
+
+POOLED = {"w1": weight(4, 4, 3, 3), "w2": weight(5, 4, 1, 1, seed=1)}
+
+
+def pooled(*behind: onnx.NodeProto, beside: Sequence[onnx.NodeProto] = ()) -> QuantizedModel:
+    nodes = [
+        node("Conv", ["x", "w1"], ["c"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("GlobalAveragePool", ["r"], ["a"], name="pool"),
+        *behind,
+        *beside,
+    ]
+    outputs = {"y": None, **{item.output[0]: None for item in beside}}
+    return quantized(model(nodes, {"x": [1, 4, 6, 6]}, outputs, POOLED), ["x", "c", "r", "a", "m", "s"])
+
+
+def test_average_pooling_between_pairs_gets_one() -> None:
+    result = pooled(node("Identity", ["a"], ["m"]), node("Conv", ["m", "w2"], ["y"]))
+    assert placed(result)["r"] == ("pool",)
+
+
+@pytest.mark.parametrize(
+    ("behind", "beside"),
+    [
+        ([node("Softmax", ["a"], ["y"], axis=1)], []),
+        ([node("Softmax", ["a"], ["m"], axis=1), node("Conv", ["m", "w2"], ["y"])], []),
+        ([node("Conv", ["a", "w2"], ["y"])], [node("Sigmoid", ["r"], ["s"])]),
+        ([node("Conv", ["a", "w2"], ["y"])], [node("Sigmoid", ["a"], ["s"])]),
+    ],
+    ids=["ends in float", "float between", "input is read in float", "output is read in float"],
+)
+def test_average_pooling_beside_float_stays_in_float(
+    behind: list[onnx.NodeProto], beside: list[onnx.NodeProto]
+) -> None:
+    result = pooled(*behind, beside=beside)
+    assert "r" not in placed(result)
+
+
 def test_residual_sum_without_a_scale_is_named() -> None:
     result = quantized(residual(PROJECTION, ["b2", "p"]), ["x", "r1"])
     assert [(left.node, left.reason) for left in result.left_float] == [("add", "no scale for its input 'p'")]

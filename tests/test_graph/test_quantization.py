@@ -54,15 +54,15 @@ def initializers(result: QuantizedModel) -> dict[str, np.ndarray]:
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in result.model.proto.graph.initializer}
 
 
-def test_pairs_stand_on_the_inputs_of_conv_and_gemm_and_nowhere_else() -> None:
+def test_pairs_stand_on_the_inputs_of_conv_gemm_and_the_pooling_between_and_nowhere_else() -> None:
     proto = conv_relu_gemm()
     result = quantized(proto, ["x", "c1", "r1", "p1", "c2", "r2", "g", "f", "y"])
-    assert [pair.tensor for pair in result.activations] == ["x", "p1", "f"]
+    assert [pair.tensor for pair in result.activations] == ["x", "p1", "f", "r2"]
     assert {pair.tensor for pair in result.pairs if pair.weight} == {"w1", "w2", "w3"}
     assert result.left_float == ()
     kinds = [item.op_type for item in result.model.proto.graph.node]
-    assert kinds.count("QuantizeLinear") == 3
-    assert kinds.count("DequantizeLinear") == 6
+    assert kinds.count("QuantizeLinear") == 4
+    assert kinds.count("DequantizeLinear") == 7
 
 
 def test_every_zero_point_is_int8_zero_and_bias_stays_float() -> None:

@@ -109,7 +109,8 @@ def test_simulation_loses_what_tensorrts_int8_engine_loses(net: str, case: str) 
 @pytest.mark.parametrize(
     ("net", "expected", "tensors"),
     [
-        ("plain", 41.28, set()),
+        # 41.28 with the average pooling in float; TensorRT's own engine has 40.84.
+        ("plain", 41.17, set()),
         ("res", 31.60, set()),
         # 20.42 with the cache's own scales.
         ("unet", 20.61, {"/e2/e2.2/Relu_output_0", "/Concat_1_output_0"}),
