@@ -1,0 +1,311 @@
+"""Latency and SQNR of Q/DQ placements on a GPU, against TensorRT's implicit INT8 and FP16.
+
+    python benchmarks/placement_networks.py NETS                    # once, where torch is
+    python benchmarks/placement.py NETS OUT [--networks resnet18,unet] [--batches 32,1] [--level 3] [--gpus 2]
+
+Needs an NVIDIA GPU, TensorRT 8.6 to 10 and PyCUDA. Each network is calibrated here (min-max, 32 images), and
+written as Q/DQ model by calib and by ONNX Runtime's quantizer with the same ranges (symmetric INT8, per channel,
+float bias, its default placement). FP16 is allowed in all engines. The engines of one network and batch share
+one timing cache, so that they choose kernels by the same measurements; builds of several networks run side by
+side. The latency is measured afterwards, alone on the GPU, engines in turn, as CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import placement_networks as networks
+
+FORMS = ("implicit", "fp16", "calib", "onnxruntime")
+
+
+def prepare(nets: Path, work: Path, name: str) -> None:
+    """Writes the float model, its cache, the two Q/DQ models, the reference and the simulation."""
+    import calib
+    from calib.data import from_arrays
+    from calib.graph import load_model, quantize_model
+
+    size = networks.SIZES[name]
+    path = work / f"{name}.onnx"
+    path.write_bytes(networks.load(nets, name))
+    data = from_arrays(name, {"input": networks.images(32, size, 5)})
+    cache = calib.calibrate(path, data, method="minmax", batch_size=8, tensorrt="8.6.0").cache
+    (work / f"{name}.cache").write_text(cache.to_text())
+    quantized = quantize_model(load_model(path), cache).model
+    (work / f"{name}.calib.onnx").write_bytes(quantized.to_bytes())
+    (work / f"{name}.onnxruntime.onnx").write_bytes(onnxruntime_default(path, cache))
+    images = networks.images(32, size, 9)
+    np.save(work / f"{name}.images.npy", images)
+    np.save(work / f"{name}.reference.npy", run_onnx(load_model(path), images))
+    np.save(work / f"{name}.simulation.npy", run_onnx(quantized, images))
+
+
+def run_onnx(model: Any, images: np.ndarray) -> np.ndarray:
+    """First output of a model for images, in batches of 8."""
+    from calib.graph import open_session, session_options
+
+    session = open_session(model, session_options(float_qdq=True))
+    outputs = [session.run(None, {"input": images[i : i + 8]})[0] for i in range(0, len(images), 8)]
+    return np.concatenate(outputs)
+
+
+def onnxruntime_default(path: Path, cache: Any) -> bytes:
+    """The model as ONNX Runtime's quantizer writes it, in the form that TensorRT 8.6 reads."""
+    import onnx
+    from onnxruntime.quantization import CalibrationMethod, QuantType
+    from onnxruntime.quantization.calibrate import TensorData, TensorsData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+
+    model = onnx.load(path)
+    ranges = {name: 127 * scale for name, scale in cache.items()}
+    for node in model.graph.node:
+        for name in node.output:
+            ranges.setdefault(name, 1.0)
+    data = {
+        name: TensorData(lowest=np.float32(-amax), highest=np.float32(amax)) for name, amax in ranges.items()
+    }
+    options = {
+        "ActivationSymmetric": True,
+        "WeightSymmetric": True,
+        "QuantizeBias": False,
+        "AddQDQPairToWeight": True,
+    }
+    kinds = list(dict.fromkeys([*QLinearOpsRegistry, *QDQRegistry]))
+    tensors = TensorsData(CalibrationMethod.MinMax, data)
+    int8 = QuantType.QInt8
+    quantizer = QDQQuantizer(model, True, False, int8, int8, tensors, [], [], kinds, options)
+    quantizer.quantize_model()
+    return bytes(quantizer.model.model.SerializeToString())
+
+
+def build(work: Path, name: str, batch: int, level: int) -> None:
+    """Builds the engines of one network and batch, one after another, with one timing cache."""
+    import pycuda.autoprimaryctx  # noqa: F401
+    import tensorrt as trt
+
+    timings: Any = None
+    for form in FORMS:
+        start = time.monotonic()
+        source = f"{name}.onnx" if form in ("implicit", "fp16") else f"{name}.{form}.onnx"
+        logger = trt.Logger(trt.Logger.ERROR)
+        builder = trt.Builder(logger)
+        network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH))
+        parser = trt.OnnxParser(network, logger)
+        if not parser.parse((work / source).read_bytes()):
+            print(name, form, "is not parsed:", parser.get_error(0), flush=True)
+            continue
+        config = configure(trt, builder, network, batch, level)
+        if form != "fp16":
+            config.set_flag(trt.BuilderFlag.INT8)
+        if form == "implicit":
+            config.int8_calibrator = ranges_only(trt, (work / f"{name}.cache").read_bytes())
+        timings = timings or config.create_timing_cache(b"")
+        config.set_timing_cache(timings, True)
+        plan = builder.build_serialized_network(network, config)
+        seconds = time.monotonic() - start
+        print(name, batch, form, f"{seconds:.0f} s" if plan else "NOT BUILT", flush=True)
+        if plan:
+            (work / f"{name}.{batch}.{form}.plan").write_bytes(bytes(plan))
+
+
+def configure(trt: Any, builder: Any, network: Any, batch: int, level: int) -> Any:
+    """A configuration with FP16 allowed and one shape."""
+    config = builder.create_builder_config()
+    config.clear_flag(trt.BuilderFlag.TF32)
+    config.set_flag(trt.BuilderFlag.FP16)
+    config.builder_optimization_level = level
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    entry = network.get_input(0)
+    shape = (batch, *tuple(entry.shape)[1:])
+    profile = builder.create_optimization_profile()
+    profile.set_shape(entry.name, shape, shape, shape)
+    config.add_optimization_profile(profile)
+    config.set_calibration_profile(profile)
+    return config
+
+
+def ranges_only(trt: Any, cache: bytes) -> Any:
+    """A calibrator that hands a cache over and has no data."""
+
+    class Calibrator(trt.IInt8MinMaxCalibrator):  # type: ignore[misc]
+        def get_batch_size(self) -> int:
+            return 1
+
+        def get_batch(self, _names: list[str]) -> None:
+            return None
+
+        def read_calibration_cache(self) -> bytes:
+            return cache
+
+        def write_calibration_cache(self, _cache: memoryview) -> None:
+            return None
+
+    return Calibrator()
+
+
+def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
+    """Latency, SQNR and layers of every engine of one network and batch."""
+    from contextlib import ExitStack
+
+    from calib.engine.inspector import summarize_layers
+    from calib.validation.gpu_latency import GpuLatencyPlan, measure_gpu_latency
+
+    from calib.runners import TensorRTRunner
+
+    images = np.load(work / f"{name}.images.npy")[:batch]
+    reference = np.load(work / f"{name}.reference.npy")[:batch]
+    simulation = np.load(work / f"{name}.simulation.npy")[:batch]
+    plans = {form: work / f"{name}.{batch}.{form}.plan" for form in FORMS}
+    rows = []
+    with ExitStack() as stack:
+        runners = {
+            form: stack.enter_context(
+                TensorRTRunner(path, "fp16" if form == "fp16" else "int8", cuda_graph=True)
+            )
+            for form, path in plans.items()
+            if path.is_file()
+        }
+        outputs = {
+            form: next(iter(runner.infer({"input": images}).values())) for form, runner in runners.items()
+        }
+        found = measure_gpu_latency(
+            list(runners.values()),
+            [{"input": images}] * len(runners),
+            GpuLatencyPlan(batch_size=batch, count=300, seconds=8.0),
+            list(runners),
+        )
+        for (form, runner), latency in zip(runners.items(), found.latencies, strict=True):
+            layers = runner.layers()
+            times = runner.profile({"input": images}, 10)
+            summary = summarize_layers(layers, times)
+            rows.append(
+                {
+                    "network": name,
+                    "batch": batch,
+                    "form": form,
+                    "ms": latency.median_ms,
+                    "p90_ms": latency.p90_ms,
+                    "sqnr_db": decibels(reference, outputs[form]),
+                    "against_simulation_db": decibels(simulation, outputs[form]),
+                    "layers": len(layers),
+                    "int8_layers": summary.int8_layers,
+                    "int8_time_share": summary.int8_time_share,
+                    "times_ms": {layer: round(value, 5) for layer, value in times.items()},
+                    "warnings": list(found.warnings),
+                }
+            )
+    return rows
+
+
+def decibels(reference: np.ndarray, other: np.ndarray) -> float | None:
+    """SQNR in dB; None where a value is not finite."""
+    noise = ((reference.astype(np.float64) - other) ** 2).sum()
+    if not np.isfinite(noise) or not noise:
+        return None
+    return float(10 * np.log10((reference.astype(np.float64) ** 2).sum() / noise))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown, each latency beside its ratio to implicit INT8."""
+    implicit = {(row["network"], row["batch"]): row["ms"] for row in rows if row["form"] == "implicit"}
+    lines = [
+        "| network | batch | engine | ms | × implicit | SQNR dB | INT8 layers |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        base = implicit.get((row["network"], row["batch"]))
+        ratio = "–" if base is None else f"{row['ms'] / base:.3f}"
+        sqnr = "not finite" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}"
+        cells = (row["network"], row["batch"], row["form"], f"{row['ms']:.4f}", ratio, sqnr)
+        lines.append("| " + " | ".join(map(str, cells)) + f" | {row['int8_layers']} of {row['layers']} |")
+    return "\n".join(lines)
+
+
+def run_all(options: argparse.Namespace) -> None:
+    """Prepares all, builds side by side within the time limit, then measures."""
+    start = time.monotonic()
+    names = options.networks.split(",")
+    for process in [spawn(options, "prepare", name) for name in names]:
+        process.wait()
+    waiting = [(name, batch) for batch in map(int, options.batches.split(",")) for name in names]
+    jobs = list(waiting)
+    free = [gpu for gpu in range(options.gpus) for _ in range(options.streams)]
+    running: list[tuple[subprocess.Popen[bytes], int]] = []
+    while (waiting or running) and time.monotonic() - start < options.limit:
+        for process, gpu in [item for item in running if item[0].poll() is not None]:
+            running.remove((process, gpu))
+            free.append(gpu)
+        while waiting and free:
+            gpu = free.pop(0)
+            name, batch = waiting.pop(0)
+            running.append((spawn(options, "build", name, batch, gpu), gpu))
+        time.sleep(0.1)
+    for process, _ in running:
+        process.kill()
+    if waiting or running:
+        print(f"Out of time: {len(running)} builds stopped, {len(waiting)} not begun.", flush=True)
+    rows = [row for name, batch in jobs for row in collect(options, name, batch)]
+    (options.out / "placement.json").write_text(json.dumps(rows, indent=1))
+    (options.out / "placement.md").write_text(table(rows) + "\n")
+    print(table(rows))
+
+
+def collect(options: argparse.Namespace, name: str, batch: int) -> list[dict[str, Any]]:
+    """Measures in a process of its own, so that one broken engine does not end the rest."""
+    result = options.work / f"{name}.{batch}.json"
+    if spawn(options, "measure", name, batch).wait() or not result.is_file():
+        print(name, batch, "NOT MEASURED", flush=True)
+        return []
+    return list(json.loads(result.read_text()))
+
+
+def spawn(
+    options: argparse.Namespace, stage: str, name: str, batch: int = 0, gpu: int = 0
+) -> subprocess.Popen[bytes]:
+    """Runs one stage in a process of its own, on one GPU."""
+    command = [sys.executable if not options.python else options.python, __file__]
+    command += [options.nets, options.out, "--work", options.work, "--stage", stage, "--networks", name]
+    command += ["--batches", batch, "--level", options.level]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu), "OMP_NUM_THREADS": "4"}
+    return subprocess.Popen([str(word) for word in command], env=environment)
+
+
+def main() -> None:
+    """Reads the options and runs one stage, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("nets", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--work", type=Path, default=Path("/tmp/placement"))
+    parser.add_argument("--networks", default=",".join(networks.SIZES))
+    parser.add_argument("--batches", default="32,1")
+    parser.add_argument("--level", type=int, default=3)
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--streams", type=int, default=1, help="builds side by side on each GPU")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds for preparing and building")
+    parser.add_argument("--python", help="interpreter of the stages, where TensorRT needs another one")
+    parser.add_argument("--stage", choices=("prepare", "build", "measure"))
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.stage is None:
+        run_all(options)
+    elif options.stage == "prepare":
+        prepare(options.nets, options.work, options.networks)
+    elif options.stage == "build":
+        build(options.work, options.networks, int(options.batches), options.level)
+    else:
+        rows = measure(options.work, options.networks, int(options.batches))
+        (options.work / f"{options.networks}.{options.batches}.json").write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
