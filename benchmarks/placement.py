@@ -4,7 +4,7 @@
     python benchmarks/placement.py NETS OUT [--networks resnet18,unet] [--batches 32,1] [--level 3] [--gpus 2]
 
 Needs an NVIDIA GPU, TensorRT 8.6 to 10 and PyCUDA. Each network is calibrated here (min-max, 32 images), and
-written as Q/DQ model by calib and by ONNX Runtime's quantizer with the same ranges (symmetric INT8, per channel,
+written as Q/DQ model by calib and by ONNX Runtime's quantizer with the same ranges (symmetric, per channel,
 float bias, its default placement). FP16 is allowed in all engines. The engines of one network and batch share
 one timing cache, so that they choose kernels by the same measurements; builds of several networks run side by
 side. The latency is measured afterwards, alone on the GPU, engines in turn, as CUDA graphs.
