@@ -156,9 +156,9 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
     """Latency, SQNR and layers of every engine of one network and batch."""
     from contextlib import ExitStack
 
-    from calib.engine.inspector import summarize_layers
     from calib.validation.gpu_latency import GpuLatencyPlan, measure_gpu_latency
 
+    from calib.engine import summarize_layers
     from calib.runners import TensorRTRunner
 
     images = np.load(work / f"{name}.images.npy")[:batch]

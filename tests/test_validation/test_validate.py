@@ -149,7 +149,7 @@ class TestResults:
         assert int8_sqnr is not None
         assert fp16_sqnr > 50 > int8_sqnr > 15
         # Q/DQ on x, p1 and f; weights w1, w2 and w3.
-        assert int8.quantized_tensors == 6
+        assert int8.quantized_tensors == 7
         assert (fp32.quantized_tensors, precision(results, "fp16").quantized_tensors) == (None, None)
 
     def test_latency_is_a_simulation(self, work: Path) -> None:
@@ -188,7 +188,7 @@ class TestResults:
 
     def test_keep_float_leaves_layers_out(self, work: Path) -> None:
         results = run(work, precisions=["int8"], keep_float=["conv1"], latency_count=0)
-        assert precision(results, "int8").quantized_tensors == 4
+        assert precision(results, "int8").quantized_tensors == 5
         assert any("INT8 leaves 1 quantizable nodes in float: conv1" in w for w in results.warnings)
 
     def test_the_command_repeats_the_run(self, work: Path) -> None:
