@@ -23,7 +23,7 @@ from calib.engine.preparation import Prepared, Scales, prepare
 from calib.engine.shapes import InputRange, ShapesLike, resolve_shapes
 from calib.engine.target_device import TargetDevice, open_target
 from calib.engine.timing_cache import TimingCache, timing_cache_path
-from calib.errors import UsageError
+from calib.errors import EngineError, UsageError
 from calib.files import check_writable
 from calib.graph import OnnxModel, load_model
 
@@ -248,13 +248,20 @@ def _calibrator(api: Api, prepared: Prepared) -> Any | None:
 
 
 def _calibration_notes(calibrator: Any | None, prepared: Prepared) -> list[str]:
-    """What a calibrator says of itself; a cache that TensorRT did not take is asked for batches."""
+    """What a calibrator says of itself; with a cache that TensorRT took it was asked for nothing."""
     asked = getattr(calibrator, "asked", None)
     if asked is None:
         return []
     if prepared.scales.cache is None:
         return [f"TensorRT asked for {asked} batches and got {getattr(calibrator, 'used', asked)}"]
-    return [f"TensorRT asked for {asked} batches although it was given a cache"] if asked else []
+    if asked:
+        name = prepared.scales.cache_path or "the calibration cache"
+        raise EngineError(
+            f"TensorRT did not take {name}: it asked for {asked} batches of data instead, and got none. The "
+            "engine's scales are not the cache's. calib cache lint --target VERSION says what may be wrong; "
+            "--route explicit writes the scales into the model instead."
+        )
+    return []
 
 
 def _cache_hash(scales: Scales) -> str | None:

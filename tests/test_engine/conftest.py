@@ -1,45 +1,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from engine_fakes import TENSORS, FakeDevice, HandingOver, InstallTensorRT
 from fake_tensorrt import Behaviour, make_tensorrt
 from networks import conv_relu_gemm, save
 
 from calib.calibrators import CalibrationCache
 from calib.engine import target_device
-
-TENSORS = ("x", "c1", "r1", "p1", "c2", "r2", "g", "f", "y")
-
-InstallTensorRT = Callable[..., Behaviour]
-
-
-class FakeDevice:
-    name = "NVIDIA H200"
-    compute_capability = (9, 0)
-
-    def __enter__(self) -> FakeDevice:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class HandingOver:
-    """A calibrator that hands a cache over, as ``calib.engine.native`` makes them."""
-
-    def __init__(self, cache: CalibrationCache) -> None:
-        self.cache, self.asked, self.failure = cache, 0, None
-
-    def read_calibration_cache(self) -> bytes:
-        return self.cache.to_text().encode()
-
-    def get_batch(self, names: list[str]) -> None:
-        self.asked += 1
 
 
 @pytest.fixture
