@@ -163,8 +163,9 @@ def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
     notes = _check_names(scales, model)
     target = target_of(api)
     typed = request.half and not api.precision_flags
-    options = {"float_type": "fp16"} if typed else {}
-    result = quantize_model(model, scales.cache, request.keep_float, target=target, **options)
+    result = quantize_model(
+        model, scales.cache, request.keep_float, target=target, float_type="fp16" if typed else "fp32"
+    )
     notes.append(f"{len(result.activations)} activations quantized by Q/DQ nodes, in the form for {target}")
     if typed:
         notes.append(f"{api.title} has no FP16 flag: the rest was converted to FP16")

@@ -39,6 +39,11 @@ def trained_scales(name: str) -> CalibrationCache:
     return CalibrationCache.read(NETS / f"{name}.entropy2.cache")
 
 
+def unexpected(engine: Engine) -> list[str]:
+    """What the builder warned of, but for scales in float16 that it makes float32 again."""
+    return [line for line in engine.record.warnings if not line.endswith("scales to fp32.")]
+
+
 def build(network: Path | OnnxModel, **options: object) -> Engine:
     return calib.build(network, flavour="tensorrt_rtx", compute_capability=(8, 6), **options)  # type: ignore[arg-type]
 
@@ -64,12 +69,10 @@ def test_shared_scales(share: bool) -> None:
 @pytest.mark.parametrize("name", TRAINED)
 def test_trained_nets_from_float_and_cache(name: str, precision: str) -> None:
     quantized = precision in ("int8", "best")
-    record = build(
-        TRAINED[name], precision=precision, cache=trained_scales(name) if quantized else None
-    ).record
-    assert record.route == ("explicit INT8" if quantized else "float")
-    assert record.device == "any GPU of compute capability 8.6"
-    assert record.warnings == ()
+    engine = build(TRAINED[name], precision=precision, cache=trained_scales(name) if quantized else None)
+    assert engine.record.route == ("explicit INT8" if quantized else "float")
+    assert engine.record.device == "any GPU of compute capability 8.6"
+    assert unexpected(engine) == []
 
 
 def concat() -> onnx.ModelProto:
@@ -217,7 +220,7 @@ def test_layers_with_nodes(name: str, target: str) -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_layers_in_half(name: str, precision: str) -> None:
     network = OnnxModel(Path(f"{name}.onnx"), SMALL[name]())
-    assert build(network, precision=precision, cache=scales(network)).record.warnings == ()
+    assert unexpected(build(network, precision=precision, cache=scales(network))) == []
 
 
 def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:
