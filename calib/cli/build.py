@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,26 +88,36 @@ def build_command(
     """Build a TensorRT engine, and write beside it what made it."""
     from calib.engine import build
 
-    engine = build(
-        model,
-        precision=precision,
-        cache=cache,
-        out=out or model.with_suffix(".engine"),
-        shapes=shapes or (),
-        level=level,
-        workspace_mib=workspace,
-        tf32=tf32,
-        route=route,
-        timing_cache=timing_cache,
-        engine_cache=engine_cache,
-        version_compatible=version_compatible,
-        hardware_compatible=hardware_compatible,
-        keep_float=keep_float or (),
-        flavour="tensorrt_rtx" if rtx else "tensorrt",
-        device=device,
-        compute_capability=_capability(compute_capability),
-    )
+    with _waiting(f"Building {model.name} ({precision})"):
+        engine = build(
+            model,
+            precision=precision,
+            cache=cache,
+            out=out or model.with_suffix(".engine"),
+            shapes=shapes or (),
+            level=level,
+            workspace_mib=workspace,
+            tf32=tf32,
+            route=route,
+            timing_cache=timing_cache,
+            engine_cache=engine_cache,
+            version_compatible=version_compatible,
+            hardware_compatible=hardware_compatible,
+            keep_float=keep_float or (),
+            flavour="tensorrt_rtx" if rtx else "tensorrt",
+            device=device,
+            compute_capability=_capability(compute_capability),
+        )
     typer.echo(_json(engine) if as_json else _text(engine))
+
+
+def _waiting(what: str) -> AbstractContextManager[object]:
+    """Shows on a terminal that something goes on: a build takes seconds to minutes and tells nothing."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(what)
 
 
 def _capability(text: str | None) -> tuple[int, int] | None:

@@ -184,13 +184,10 @@ def test_parser_errors_name_nodes(tmp_path: Path) -> None:
     assert "Try: The parser has no such operator" in str(caught.value)
 
 
-def test_a_workspace_that_is_too_small_says_what_to_try(tmp_path: Path) -> None:
-    """Most layers need none; whatever happens, it is an engine or a message, never None."""
-    try:
-        assert build(workspace_mib=1).plan
-    except EngineError as error:
-        print(f"\n{error}")
-        assert "Try:" in str(error)
+def test_a_small_workspace_and_another_level() -> None:
+    record = calib.build(DEMO_MODEL, precision="fp16", shapes=SHAPES, level=1, workspace_mib=64).record
+    print(f"\n{record.build_seconds:.1f} s; {record.warnings}")
+    assert record.level == 1
 
 
 def test_engines_go_through_files(api: Api, tmp_path: Path) -> None:
@@ -201,14 +198,16 @@ def test_engines_go_through_files(api: Api, tmp_path: Path) -> None:
     assert load_model(DEMO_MODEL).sha256 == engine.record.model_sha256
 
 
+def outcome(**options: Any) -> Engine | str:
+    try:
+        return build(**options)
+    except EngineError as error:
+        return str(error)
+
+
 @pytest.mark.parametrize("option", ["version_compatible", "hardware_compatible"])
 def test_compatible_engines(option: str) -> None:
-    try:
-        engine = build(**{option: True})
-    except EngineError as error:
-        # The lean runtime that a version-compatible engine holds is a library of its own.
-        print(f"\n{option}: {error}")
-        assert "TensorRT" in str(error)
-    else:
-        print(f"\n{option}: {engine.record.plan_bytes} bytes")
-        assert engine.plan
+    """The lean runtime of a version-compatible engine is a library of its own, which may not be there."""
+    found = outcome(**{option: True})
+    print(f"\n{option}: {found if isinstance(found, str) else found.record.plan_bytes}")
+    assert found.plan if isinstance(found, Engine) else found.startswith("TensorRT")
