@@ -56,7 +56,8 @@ def build(
     Args:
         model: The ONNX model, or its path: float, or with Q/DQ nodes.
         precision: "fp32"; "fp16"; "int8", the rest in FP32; "best", INT8 and the rest in FP16.
-        cache: Calibration cache, or its path, for "int8" and "best" of a float model.
+        cache: Calibration cache, or its path, for "int8" and "best" of a float model. Where "fp16" needs an
+            FP16 form of the model (TensorRT 11, TensorRT-RTX) its ranges say what must stay in FP32.
         out: Where to write the engine, with its record beside it; None writes nothing.
         shapes: "input:1x3x224x224", or smallest:usual:largest of these, a text an input; or input → shape, or
             → three shapes. A model whose batch alone is dynamic is built for batches of 1 to 32, tuned for 8.
