@@ -359,7 +359,7 @@ class _Builder:
             "flags": sorted(flag.name for flag in config.flags),
             "shapes": config.profiles[0].shapes,
             "calibrated": getattr(config, "int8_calibrator", None) is not None,
-            "calibration_profile": config.calibration_profile is config.profiles[0],
+            "calibration_shapes": getattr(config.calibration_profile, "shapes", None),
             "level": config.builder_optimization_level,
             "pools": config.pools,
             "verbosity": config.profiling_verbosity.name,

@@ -17,7 +17,7 @@ from calib.engine.network_source import NetworkSource
 from calib.engine.shapes import InputRange
 from calib.engine.target_device import TargetDevice
 from calib.engine.timing_cache import TimingCache
-from calib.errors import CalibError, EngineError
+from calib.errors import CalibError, CalibrationError, EngineError
 from calib.graph import OnnxModel
 
 __all__ = ["BuildJob", "BuiltPlan", "run_builder"]
@@ -160,7 +160,7 @@ def _configure(api: Api, job: BuildJob, builder: Any, network: Any, log: Any, no
     profile = _add_profile(api, job, builder, network, config, log)
     if job.calibrator is not None:
         if api.has("calibration_profile"):
-            config.set_calibration_profile(profile)
+            config.set_calibration_profile(_calibration_profile(job.calibrator, builder, profile))
         config.int8_calibrator = job.calibrator
     if request.keep_float and job.calibrator is not None:
         notes.append(keep_layers_float(api, network, config, request))
@@ -211,6 +211,17 @@ def _add_profile(api: Api, job: BuildJob, builder: Any, network: Any, config: An
     return profile
 
 
+def _calibration_profile(calibrator: Any, builder: Any, profile: Any) -> Any:
+    """The shapes that calibration runs with: those of the batches, which need not be the usual ones."""
+    shapes = getattr(calibrator, "shapes", None)
+    if not shapes:
+        return profile
+    own = builder.create_optimization_profile()
+    for name, shape in shapes.items():
+        own.set_shape(name, shape, shape, shape)
+    return own
+
+
 def _listed(ranges: Sequence[InputRange]) -> str:
     return ", ".join(map(str, ranges))
 
@@ -236,9 +247,9 @@ def _raise_calibrator_failure(calibrator: Any | None) -> None:
     failure = getattr(calibrator, "failure", None)
     if failure is None:
         return
-    if isinstance(failure, CalibError):
+    if isinstance(failure, CalibError) or not isinstance(failure, Exception):
         raise failure
-    raise EngineError(f"The calibrator failed during the build: {failure}") from failure
+    raise CalibrationError(f"The calibrator failed during the build: {failure!r}") from failure
 
 
 def _said(lines: Sequence[tuple[str, str]]) -> str:

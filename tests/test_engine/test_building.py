@@ -59,7 +59,8 @@ def test_flags_where_there_are_some(
     assert told["flags"] == flags
     assert not told["qdq"]
     implicit = precision != "fp16"
-    assert (told["calibrated"], told["calibration_profile"]) == (implicit, implicit)
+    assert told["calibrated"] is implicit
+    assert told["calibration_shapes"] == (told["shapes"] if implicit else None)
     assert engine.record.route == ("implicit INT8" if implicit else "float")
     assert any("runs in FP32" in note for note in engine.record.notes) is (precision == "int8")
 
@@ -241,8 +242,9 @@ def test_how_the_cache_fits_is_told(install_tensorrt: InstallTensorRT, network: 
 class Native:
     """A calibrator with data."""
 
-    def __init__(self, failure: Exception | None = None) -> None:
+    def __init__(self, failure: BaseException | None = None) -> None:
         self.asked, self.used, self.failure = 0, 0, failure
+        self.shapes: dict[str, tuple[int, ...]] = {}
 
     def read_calibration_cache(self) -> None:
         return None
@@ -270,8 +272,21 @@ def test_what_a_calibrator_raised_fails_the_build(install_tensorrt: InstallTenso
     broken = Native(CalibrationError("sample 'cat.png' has 1 channel"))
     with pytest.raises(CalibrationError, match=r"sample 'cat\.png' has 1 channel"):
         calib.build(network, precision="int8", calibrator=broken)
-    with pytest.raises(EngineError, match="The calibrator failed during the build: 7"):
+    with pytest.raises(CalibrationError, match=r"The calibrator failed during the build: KeyError\(7\)"):
         calib.build(network, precision="int8", calibrator=Native(KeyError(7)))
+    with pytest.raises(KeyboardInterrupt):
+        calib.build(network, precision="int8", calibrator=Native(KeyboardInterrupt()))
+
+
+def test_calibration_runs_with_the_shapes_of_the_batches(
+    install_tensorrt: InstallTensorRT, network: Path
+) -> None:
+    trt = install_tensorrt("8.6.0")
+    native = Native()
+    native.shapes = {"x": (4, 3, 8, 8)}
+    calib.build(network, precision="int8", calibrator=native)
+    assert trt.builds[0]["calibration_shapes"] == {"x": ((4, 3, 8, 8),) * 3}
+    assert trt.builds[0]["shapes"] == {"x": ((1, 3, 8, 8), (8, 3, 8, 8), (32, 3, 8, 8))}
 
 
 def test_a_calibrator_excludes_a_cache_and_nodes(
