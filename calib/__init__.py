@@ -11,16 +11,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from calib.engine.building import build
     from calib.graph.calibration import calibrate
     from calib.graph.quantization import quantize
     from calib.report import write_report
     from calib.validation import validate
 
-__all__ = ["__version__", "calibrate", "quantize", "validate", "write_report"]
+__all__ = ["__version__", "build", "calibrate", "quantize", "validate", "write_report"]
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "build": "calib.engine.building",
     "calibrate": "calib.graph.calibration",
     "quantize": "calib.graph.quantization",
     "validate": "calib.validation",

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from calib import __version__
+from calib.cli.build import build_command
 from calib.cli.cache import cache_app
 from calib.cli.calibrate import calibrate_command
 from calib.cli.demo import demo_command
@@ -55,6 +56,7 @@ for _name, _function, _summary in (
     ("demo", demo_command, "The whole job on shipped data, on a CPU"),
     ("calibrate", calibrate_command, "Model + data → TensorRT calibration cache"),
     ("quantize", quantize_command, "Model + cache → model with Q/DQ nodes"),
+    ("build", build_command, "Model → TensorRT engine"),
     ("validate", validate_command, "Compare FP32, FP16 and INT8"),
     ("report", report_command, "Results → HTML, Markdown, CSV"),
     ("doctor", doctor_command, "What this machine has and can do"),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from calib.engine.checkup import Checkup
+    from calib.engine.cuda_libraries import LibraryInfo
     from calib.engine.detect import TensorRTInfo
     from calib.engine.packages import PackageInfo
 
@@ -83,10 +84,20 @@ def _machine(checkup: Checkup) -> Table:
         table.add_row("GPU", _plain(line))
     table.add_row("TensorRT", _plain(_tensorrt(checkup.tensorrt)))
     table.add_row("TensorRT-RTX", _plain(_tensorrt(checkup.tensorrt_rtx)))
-    pycuda = checkup.pycuda
-    found = "imports" if pycuda.imports else pycuda.problem
-    table.add_row("PyCUDA", _plain(found or ""))
+    for title, probe in (("PyCUDA", checkup.pycuda), ("cuda-python", checkup.cuda_python)):
+        found = "imports" if probe.imports else probe.problem
+        table.add_row(title, _plain(found or ""))
+    for library in checkup.libraries:
+        table.add_row(library.name, _plain(_library(library)))
     return table
+
+
+def _library(found: LibraryInfo) -> str:
+    if found.version is None:
+        return "not found"
+    others = [package for package in found.packages if found.source != f"package {package.split()[0]}"]
+    also = f"; also installed: {', '.join(others)}" if others else ""
+    return f"{found.version} from {found.source}{also}"
 
 
 def _onnxruntime(checkup: Checkup) -> str:

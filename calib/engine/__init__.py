@@ -1,5 +1,54 @@
-"""TensorRT and the GPU: what is here, and what it can do."""
+"""TensorRT and the GPU: what is here and what it can do, and building engines.
+
+What builds engines reads ONNX models, which takes its time to import: it is imported when first asked for,
+so that ``calib doctor`` works where that is what is broken.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from calib.engine.detect import GpuInfo, TensorRTInfo, detect_gpus, detect_tensorrt
 
-__all__ = ["GpuInfo", "TensorRTInfo", "detect_gpus", "detect_tensorrt"]
+if TYPE_CHECKING:
+    from calib.engine.api import Api, capture_log, load_api
+    from calib.engine.building import build
+    from calib.engine.engine_file import BuildRecord, Engine
+    from calib.engine.shapes import InputRange, resolve_shapes, shapes_of_feeds
+
+__all__ = [
+    "Api",
+    "BuildRecord",
+    "Engine",
+    "GpuInfo",
+    "InputRange",
+    "TensorRTInfo",
+    "build",
+    "capture_log",
+    "detect_gpus",
+    "detect_tensorrt",
+    "load_api",
+    "resolve_shapes",
+    "shapes_of_feeds",
+]
+
+_HOME = {
+    "Api": "calib.engine.api",
+    "BuildRecord": "calib.engine.engine_file",
+    "Engine": "calib.engine.engine_file",
+    "InputRange": "calib.engine.shapes",
+    "build": "calib.engine.building",
+    "capture_log": "calib.engine.api",
+    "load_api": "calib.engine.api",
+    "resolve_shapes": "calib.engine.shapes",
+    "shapes_of_feeds": "calib.engine.shapes",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'calib.engine' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value

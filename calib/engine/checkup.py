@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calib import __version__
+from calib.engine.cuda_libraries import LibraryInfo, detect_libraries
 from calib.engine.detect import (
     GpuProbe,
     ModuleProbe,
@@ -28,7 +29,10 @@ _REPORT = (("altair", "report"), ("jinja2", "report"), ("vl_convert", "report"))
 _ONNXRUNTIME = (("onnxruntime", "onnxruntime"),)
 _TORCH = (("torch", "torch"), ("torchvision", "torch"))
 _TENSORRT = (("tensorrt", "tensorrt"),)
+_RTX = (("tensorrt_rtx", "tensorrt-rtx"),)
 _PYCUDA = (("pycuda.driver", "tensorrt"),)
+# Since cuda-python 12.6 the module is the first of the two.
+_CUDA_PYTHON = ("cuda.bindings.driver", "cuda.cuda")
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,11 @@ class _Use:
 
 _USES = (
     _Use("calib demo", "cli/demo", _ONNXRUNTIME + _REPORT, extra="cpu"),
+    _Use("calib export", "cli/export", _TORCH[:1]),
     _Use("calib calibrate", "cli/calibrate", _ONNXRUNTIME),
     _Use("calib quantize", "cli/quantize"),
     _Use("calib build", "cli/build", _TENSORRT, gpu=True),
+    _Use("calib build --rtx", "cli/build", _RTX),
     _Use("calib validate --runner onnxruntime", "cli/validate", _ONNXRUNTIME),
     _Use("calib validate --runner tensorrt", "runners/tensorrt", _TENSORRT + _PYCUDA, gpu=True),
     _Use("calib validate --runner pytorch", "runners/pytorch", _TORCH[:1]),
@@ -103,6 +109,8 @@ class Checkup:
         tensorrt: TensorRT.
         tensorrt_rtx: TensorRT-RTX.
         pycuda: How importing PyCUDA's driver module went.
+        cuda_python: How importing cuda-python's driver module went.
+        libraries: The CUDA runtime and cuDNN.
         abilities: What can be done here.
         conflicts: Combinations that are known to fail, a line each.
     """
@@ -120,6 +128,8 @@ class Checkup:
     tensorrt: TensorRTInfo
     tensorrt_rtx: TensorRTInfo
     pycuda: ModuleProbe
+    cuda_python: ModuleProbe
+    libraries: tuple[LibraryInfo, ...]
     abilities: tuple[Ability, ...]
     conflicts: tuple[str, ...]
 
@@ -130,10 +140,14 @@ def examine() -> Checkup:
     tensorrt = detect_tensorrt()
     onnxruntime = probe_module("onnxruntime", call="get_available_providers")
     pycuda = probe_module("pycuda.driver")
+    cuda_python = _probe_cuda_python()
+    rtx = detect_tensorrt("tensorrt_rtx")
     problems = {
         "tensorrt": tensorrt.problem,
+        "tensorrt_rtx": rtx.problem,
         "onnxruntime": onnxruntime.problem,
-        "pycuda.driver": pycuda.problem,
+        # Either of the two does.
+        "pycuda.driver": None if cuda_python.imports else pycuda.problem,
     }
     return Checkup(
         calib=__version__,
@@ -147,11 +161,18 @@ def examine() -> Checkup:
         precisions=_precisions(gpus),
         cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         tensorrt=tensorrt,
-        tensorrt_rtx=detect_tensorrt("tensorrt_rtx"),
+        tensorrt_rtx=rtx,
         pycuda=pycuda,
+        cuda_python=cuda_python,
+        libraries=detect_libraries(),
         abilities=judge(problems, gpus),
         conflicts=find_conflicts(tensorrt, gpus.gpus),
     )
+
+
+def _probe_cuda_python() -> ModuleProbe:
+    probes = [probe_module(name) for name in _CUDA_PYTHON]
+    return next((probe for probe in probes if probe.installed), probes[0])
 
 
 def _precisions(gpus: GpuProbe) -> tuple[GpuPrecisions, ...]:

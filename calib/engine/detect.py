@@ -33,9 +33,18 @@ __all__ = [
 _FIELDS: tuple[str, ...] = ("index", "name", "driver_version", "memory.total", "compute_cap")
 
 _TENSORRT_DISTRIBUTIONS = {
-    "tensorrt": ("tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu11", "tensorrt"),
-    "tensorrt_rtx": ("tensorrt-rtx-cu13", "tensorrt-rtx-cu12", "tensorrt-rtx"),
+    "tensorrt": (
+        *("tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu11", "tensorrt"),
+        *("tensorrt-cu13-bindings", "tensorrt-cu12-bindings"),
+    ),
+    "tensorrt_rtx": (
+        *("tensorrt-rtx-cu13", "tensorrt-rtx-cu12", "tensorrt-rtx"),
+        *("tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu12-bindings"),
+    ),
 }
+
+# The module of the packages that hold the bindings alone.
+_BINDINGS = "_bindings"
 
 _INT8_API = ("IInt8EntropyCalibrator2", "BuilderFlag.INT8")
 
@@ -251,7 +260,7 @@ def probe_module(
         call: A function of it to call without arguments, whose result goes through JSON.
         timeout_s: Longest time in seconds that the import may take.
     """
-    location = _location(name.partition(".")[0])
+    location = _location(name)
     if location is None:
         return ModuleProbe(name, installed=False, problem="not installed")
     answer, problem = _import_apart([name, list(attributes), call, sys.path, _MARK], timeout_s)
@@ -296,16 +305,22 @@ def _import_problem(status: int, stderr: str) -> str:
 
 
 def _location(name: str) -> str | None:
-    """Where a top-level module lies, without importing it; None where there is none."""
+    """Where a module's top-level package lies, without importing it; None where there is none."""
     try:
-        spec = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name.partition(".")[0])
     except (ImportError, ValueError):
         return None
     if spec is None:
         return None
     if spec.origin:
         return spec.origin
-    # A folder without __init__.py is a namespace package: a left-over of an uninstall, no library.
+    # A folder without __init__.py is a namespace package: it is a library only if the module is in it,
+    # as with cuda.bindings, and else a left-over of an uninstall.
+    parts = name.split(".")[1:]
+    for folder in spec.submodule_search_locations or ():
+        inner = Path(folder, *parts[:-1])
+        if parts and (any(inner.glob(f"{parts[-1]}.*")) or (inner / parts[-1]).is_dir()):
+            return str(inner)
     return None
 
 
@@ -318,6 +333,9 @@ def detect_tensorrt(module: str = "tensorrt", timeout_s: float = 60.0) -> Tensor
     """
     distribution, packaged = _distribution(_TENSORRT_DISTRIBUTIONS.get(module, (module,)))
     probe = probe_module(module, _INT8_API, timeout_s=timeout_s)
+    if not probe.installed:
+        bindings = probe_module(module + _BINDINGS, _INT8_API, timeout_s=timeout_s)
+        probe = bindings if bindings.installed else probe
     version = probe.version or packaged
     return TensorRTInfo(
         module=module,

@@ -22,6 +22,13 @@ _ONNXRUNTIMES = (
 
 _CUDA_OF_TENSORRT = re.compile(r"-cu(\d+)$")
 
+_TENSORRTS = ("tensorrt-cu11", "tensorrt-cu12", "tensorrt-cu13")
+
+# Least compute capability since a release of TensorRT, and the release that brought one: release notes
+# of 10.0, 10.5 and 10.8.
+_DROPPED = (((10, 5), (7, 5)), ((10, 0), (7, 0)))
+_BROUGHT = (((10, 0), (10, 8)),)
+
 
 @dataclass(frozen=True)
 class Package:
@@ -58,6 +65,8 @@ PACKAGES = (
     Package("torchvision", "0.19", "torch"),
     Package("tensorrt", "8.6", "tensorrt"),
     Package("pycuda", "2024.1", "tensorrt"),
+    Package("tensorrt-rtx-cu13-bindings", "1.7.1.116", "tensorrt-rtx"),
+    Package("tensorrt-rtx-cu13-libs", "1.7.1.116", "tensorrt-rtx"),
 )
 
 
@@ -138,6 +147,9 @@ def find_conflicts(
         _numpy_too_new(tensorrt),
         _python_too_new(tensorrt, python or sys.version_info[:2]),
         _driver_too_old(tensorrt, gpus),
+        _driver_too_old_for_torch(gpus),
+        _two_tensorrts(),
+        *(_gpu_not_served(tensorrt, gpu) for gpu in gpus),
     )
     return tuple(line for line in found if line)
 
@@ -234,3 +246,42 @@ def _driver_too_old(tensorrt: TensorRTInfo, gpus: tuple[GpuInfo, ...]) -> str | 
         f"{tensorrt.distribution} needs a driver that serves CUDA {built.group(1)}, but driver "
         f"{gpus[0].driver} serves {served}. Update the driver, or install {fitting}."
     )
+
+
+def _driver_too_old_for_torch(gpus: tuple[GpuInfo, ...]) -> str | None:
+    build = _cuda_build("torch") or ""
+    served = next((gpu.cuda for gpu in gpus if gpu.cuda), None)
+    # cu130 is CUDA 13.0, cu121 is 12.1; a driver serves every release of its own major version.
+    if served is None or not build.startswith("cu") or _numbers(served)[0] >= int(build[2:-1]):
+        return None
+    return (
+        f"torch is built for CUDA {build[2:-1]}.{build[-1]}, but driver {gpus[0].driver} serves {served}: it "
+        "will see no GPU. Update the driver, or install a torch for that CUDA."
+    )
+
+
+def _two_tensorrts() -> str | None:
+    present = [name for name in _TENSORRTS if package_version(name) is not None]
+    if len(present) < 2:
+        return None
+    return (
+        f"{' and '.join(present)} are installed together: they bring the same module and overwrite each "
+        f"other's files. Uninstall all of them, then install one: pip uninstall -y {' '.join(present)}"
+    )
+
+
+def _gpu_not_served(tensorrt: TensorRTInfo, gpu: GpuInfo) -> str | None:
+    if tensorrt.version is None or gpu.compute_capability is None:
+        return None
+    release, capability = _numbers(tensorrt.version)[:2], gpu.compute_capability
+    named = f"{gpu.name} has compute capability {capability[0]}.{capability[1]}, which TensorRT"
+    least = next((least for since, least in _DROPPED if release >= since), None)
+    if least is not None and capability < least:
+        return (
+            f"{named} {tensorrt.version} no longer serves (it needs {least[0]}.{least[1]}). Use an older "
+            f"TensorRT: {'below 10.5' if capability >= (7, 0) else '8.6'}."
+        )
+    needed = next((since for first, since in _BROUGHT if capability >= first), None)
+    if needed is not None and release < needed:
+        return f"{named} {tensorrt.version} does not know yet. Use {needed[0]}.{needed[1]} or later."
+    return None

@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 from calib.cli.doctor import doctor_command
 from calib.engine import checkup
 from calib.engine.checkup import Ability, examine, judge
+from calib.engine.cuda_libraries import LibraryInfo
 from calib.engine.detect import GpuInfo, GpuProbe, ModuleProbe, TensorRTInfo
 
 NO_GPU = GpuProbe((), "nvidia-smi was not found")
 T4 = GpuProbe((GpuInfo(0, "Tesla T4", "535.1", "12.2", (7, 5), 15360),))
-HERE = {"onnxruntime": None, "tensorrt": None, "pycuda.driver": None}
+HERE = {"onnxruntime": None, "tensorrt": None, "tensorrt_rtx": None, "pycuda.driver": None}
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def one(what: str, problems: dict[str, str | None], gpus: GpuProbe) -> Ability:
 @pytest.mark.usefixtures("everything")
 def test_all_can_be_done() -> None:
     abilities = judge(dict(HERE), T4)
-    assert len(abilities) == 13
+    assert len(abilities) == 15
     assert all(ability.able for ability in abilities)
     assert all(ability.missing == () and ability.install is None for ability in abilities)
 
@@ -47,6 +48,7 @@ def test_all_can_be_done() -> None:
             ("no module tensorrt", "no GPU: nvidia-smi was not found"),
             "pip install 'int8-calib[tensorrt]'",
         ),
+        ("calib build --rtx", ("no module tensorrt_rtx",), "pip install 'int8-calib[tensorrt-rtx]'"),
         (
             "calib validate --runner tensorrt",
             ("no module tensorrt", "no module pycuda", "no GPU: nvidia-smi was not found"),
@@ -139,6 +141,8 @@ def gpu_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         "pycuda.driver": ModuleProbe(
             "pycuda.driver", installed=True, problem="ImportError: libcuda.so.1 [not found]"
         ),
+        "cuda.bindings.driver": ModuleProbe("cuda.bindings.driver", installed=False, problem="not installed"),
+        "cuda.cuda": ModuleProbe("cuda.cuda", installed=True, imports=True),
     }
     found = TensorRTInfo(
         "tensorrt",
@@ -157,6 +161,11 @@ def gpu_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         checkup, "detect_tensorrt", lambda module="tensorrt": found if module == "tensorrt" else none
     )
+    libraries = (
+        LibraryInfo("CUDA runtime", "12.2", "libcudart.so.12", ("nvidia-cuda-runtime-cu12 12.4.1",)),
+        LibraryInfo("cuDNN"),
+    )
+    monkeypatch.setattr(checkup, "detect_libraries", lambda: libraries)
     monkeypatch.setattr(checkup, "find_conflicts", lambda tensorrt, gpus: ("numpy 2 with [8.6.0] fails",))
     monkeypatch.setattr(checkup, "_has", lambda part: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -176,6 +185,10 @@ def test_text_of_a_machine_with_gpu() -> None:
         "TensorRT 8.6.0, in /opt/tensorrt, version from import, package tensorrt, has INT8 calibrators",
         "TensorRT-RTX not installed",
         "PyCUDA ImportError: libcuda.so.1 [not found]",
+        "cuda-python imports",
+        "CUDA runtime 12.2 from libcudart.so.12; also installed: nvidia-cuda-runtime-cu12 12.4.1",
+        "cuDNN not found",
+        "calib validate --runner tensorrt yes",
         "calib build yes",
         "calib calibrate no no module onnxruntime; pip install 'int8-calib[onnxruntime]'",
         "Known to fail: numpy 2 with [8.6.0] fails",

@@ -182,6 +182,22 @@ def test_no_tensorrt(site: Path) -> None:
 def test_a_folder_without_init_is_no_module(site: Path) -> None:
     (site / "left_over").mkdir()
     assert not probe_module("left_over").installed
+    assert not probe_module("left_over.driver").installed
+
+
+def test_a_module_inside_of_a_folder_without_init_is_one(site: Path) -> None:
+    (site / "shared_by_packages" / "bindings").mkdir(parents=True)
+    (site / "shared_by_packages" / "bindings" / "driver.py").write_text("__version__ = '12.9'\n")
+    found = probe_module("shared_by_packages.bindings.driver")
+    assert (found.installed, found.imports, found.version) == (True, True, "12.9")
+    assert found.location == str(site / "shared_by_packages" / "bindings")
+
+
+def test_the_bindings_alone_are_tensorrt_too(site: Path) -> None:
+    fake_module(site, "tensorrt_of_nobody_bindings", '__version__ = "11.4.0.106"')
+    found = detect_tensorrt("tensorrt_of_nobody")
+    assert (found.module, found.usable, found.version) == ("tensorrt_of_nobody", True, "11.4.0.106")
+    assert found.location == str(site / "tensorrt_of_nobody_bindings")
 
 
 @pytest.mark.parametrize(

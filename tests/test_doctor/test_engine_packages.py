@@ -154,6 +154,57 @@ def test_driver_too_old_for_tensorrt(
     assert list(lines) == [expected] * fails
 
 
+@pytest.mark.parametrize(
+    ("build", "cuda", "fails"),
+    [("cu130", "12.4", True), ("cu126", "12.4", False), ("cu121", "11.8", True), ("cpu", "11.8", False)],
+)
+def test_driver_too_old_for_torch(
+    installed: Install, monkeypatch: pytest.MonkeyPatch, build: str, cuda: str, fails: bool
+) -> None:
+    monkeypatch.setattr(packages, "_cuda_build", lambda name: build)
+    lines = find_conflicts(NO_TENSORRT, (GpuInfo(0, "NVIDIA L4", driver="550.54", cuda=cuda),))
+    expected = (
+        f"torch is built for CUDA {build[2:-1]}.{build[-1:]}, but driver 550.54 serves {cuda}: it will see "
+        "no GPU. Update the driver, or install a torch for that CUDA."
+    )
+    assert list(lines) == [expected] * fails
+
+
+def test_two_tensorrts(installed: Install) -> None:
+    installed({"tensorrt-cu12": "10.16.1", "tensorrt-cu13": "11.4.0"})
+    (line,) = find_conflicts(NO_TENSORRT, ())
+    assert line.startswith(
+        "tensorrt-cu12 and tensorrt-cu13 are installed together: they bring the same module"
+    )
+    assert line.endswith("pip uninstall -y tensorrt-cu12 tensorrt-cu13")
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "says"),
+    [
+        ("8.6.0", (9, 0), None),
+        ("8.6.1", (12, 0), "8.6.1 does not know yet. Use 10.8 or later."),
+        ("10.7.0", (10, 0), "10.7.0 does not know yet. Use 10.8 or later."),
+        ("10.8.0", (10, 0), None),
+        ("8.6.1", (6, 1), None),
+        ("10.0.1", (6, 1), "10.0.1 no longer serves (it needs 7.0). Use an older TensorRT: 8.6."),
+        ("10.4.0", (7, 0), None),
+        ("10.5.0", (7, 0), "10.5.0 no longer serves (it needs 7.5). Use an older TensorRT: below 10.5."),
+        ("11.4.0", (7, 5), None),
+    ],
+)
+def test_gpus_that_a_tensorrt_does_not_serve(
+    installed: Install, version: str, capability: tuple[int, int], says: str | None
+) -> None:
+    gpu = GpuInfo(0, "Some GPU", compute_capability=capability)
+    found = find_conflicts(tensorrt(version), (gpu,), python=(3, 10))
+    assert [line for line in found if "compute capability" in line] == (
+        [f"Some GPU has compute capability {capability[0]}.{capability[1]}, which TensorRT {says}"]
+        if says
+        else []
+    )
+
+
 @pytest.fixture
 def torch_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder where torch and torchvision are looked for first, also if others were imported."""

@@ -1,0 +1,278 @@
+"""One run of TensorRT's builder: network, config, profile, build; an error where TensorRT returns None."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from calib.engine.api import Api, capture_log
+from calib.engine.build_request import BuildRequest
+from calib.engine.faults import find_hints, no_gpu_reason, parser_faults, unknown_operators, worst_lines
+from calib.engine.float_layers import keep_layers_float
+from calib.engine.network_source import NetworkSource
+from calib.engine.shapes import InputRange
+from calib.engine.target_device import TargetDevice
+from calib.engine.timing_cache import TimingCache
+from calib.errors import CalibError, CalibrationError, EngineError
+from calib.graph import OnnxModel
+
+__all__ = ["BuildJob", "BuiltPlan", "run_builder"]
+
+_MISSING_SCALE = re.compile(r"Missing scale and zero-point for tensor (.+?), expect fall back")
+_MOST_WARNINGS = 50
+
+
+@dataclass(frozen=True)
+class BuildJob:
+    """Everything that the builder needs.
+
+    Attributes:
+        model: What the parser reads.
+        source: The same as bytes or as a file.
+        request: How to build.
+        ranges: The shapes of every input.
+        device: What to build for.
+        calibrator: A calibrator of TensorRT, or one that hands over a cache; None for none.
+        timing: The timing cache; None for none.
+    """
+
+    model: OnnxModel
+    source: NetworkSource
+    request: BuildRequest
+    ranges: tuple[InputRange, ...]
+    device: TargetDevice
+    calibrator: Any | None = None
+    timing: TimingCache | None = None
+
+
+@dataclass(frozen=True)
+class BuiltPlan:
+    """A built engine.
+
+    Attributes:
+        plan: TensorRT's bytes.
+        warnings: What it warned of, each line once; missing scales are counted in ``notes`` instead.
+        notes: What is to know.
+    """
+
+    plan: bytes
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def run_builder(api: Api, job: BuildJob) -> BuiltPlan:
+    """Builds an engine.
+
+    Args:
+        api: TensorRT.
+        job: What to build.
+
+    Raises:
+        EngineError: No GPU, the parser or the builder failed; with what they said and what to try.
+        CalibrationError: The calibrator failed.
+        UsageError: An option cannot be meant for this model.
+    """
+    log = capture_log(api)
+    with _deprecations_ignored():
+        builder = _make_builder(api, log)
+        if api.has("plugins"):
+            api.trt.init_libnvinfer_plugins(log, "")
+        network = _parse(api, job, builder, log)
+        notes: list[str] = []
+        config = _configure(api, job, builder, network, log, notes)
+        plan = _serialize(api, job, builder, network, config, log)
+        if job.timing is not None:
+            job.timing.store(config)
+            notes += job.timing.notes
+    said, scale_notes = _warnings(log.lines)
+    return BuiltPlan(plan, said, (*notes, *scale_notes))
+
+
+@contextmanager
+def _deprecations_ignored() -> Iterator[None]:
+    """TensorRT 10 marks as deprecated what 8.6 needs; the table of features decides what is called."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def _make_builder(api: Api, log: Any) -> Any:
+    try:
+        return api.trt.Builder(log)
+    except (TypeError, RuntimeError) as error:
+        # Without CUDA the constructor makes nothing, and pybind11 says only that.
+        reason = no_gpu_reason(api, log.lines) or _said(log.lines) or str(error)
+        raise EngineError(
+            f"{api.title} cannot build here: {reason}. Build on the machine that runs the engine; calib "
+            "doctor shows GPUs and drivers, and TensorRT-RTX (--rtx) builds without a GPU."
+        ) from error
+
+
+def _parse(api: Api, job: BuildJob, builder: Any, log: Any) -> Any:
+    network = builder.create_network(_network_flags(api))
+    parser = api.trt.OnnxParser(network, log)
+    if job.source.file is not None:
+        parsed = parser.parse_from_file(str(job.source.file))
+    else:
+        parsed = parser.parse(job.source.content)
+    if not parsed:
+        raise EngineError(_parser_message(api, job.model, parser, log.lines))
+    return network
+
+
+def _network_flags(api: Api) -> int:
+    flags, bits = api.trt.NetworkDefinitionCreationFlag, 0
+    # Ignored by 10, gone in 11; without it 8.6 cannot parse ONNX.
+    if api.has("explicit_batch"):
+        bits |= 1 << int(flags.EXPLICIT_BATCH)
+    if api.strong_typing == "always" and api.has("strongly_typed_flag"):
+        bits |= 1 << int(flags.STRONGLY_TYPED)
+    return bits
+
+
+def _parser_message(api: Api, model: OnnxModel, parser: Any, lines: Sequence[tuple[str, str]]) -> str:
+    faults = parser_faults(parser, model)
+    told = [str(fault) for fault in faults] or worst_lines(lines) or ["the parser gave no reason"]
+    unknown = unknown_operators(parser, model)
+    if unknown:
+        listed = ", ".join(f"{operator} ({count} nodes)" for operator, count in unknown.items())
+        told.append(f"operators that its parser has no importer for: {listed}")
+    return _message(f"{api.title} cannot parse {model.path}", told)
+
+
+def _configure(api: Api, job: BuildJob, builder: Any, network: Any, log: Any, notes: list[str]) -> Any:
+    config, request, trt = builder.create_builder_config(), job.request, api.trt
+    if api.has("compute_capabilities") and job.device.compute_capability is not None:
+        major, minor = job.device.compute_capability
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{major}{minor}"), 0)
+    _set_flags(api, request, config)
+    if request.level is not None:
+        config.builder_optimization_level = request.level
+    if request.workspace_mib is not None:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, request.workspace_mib << 20)
+    if api.has("detailed_profiling"):
+        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    profile = _add_profile(api, job, builder, network, config, log)
+    if job.calibrator is not None:
+        if api.has("calibration_profile"):
+            config.set_calibration_profile(_calibration_profile(job.calibrator, builder, profile))
+        config.int8_calibrator = job.calibrator
+    if request.keep_float and job.calibrator is not None:
+        notes.append(keep_layers_float(api, network, config, request))
+    if job.timing is not None:
+        job.timing.attach(config, log)
+    return config
+
+
+def _set_flags(api: Api, request: BuildRequest, config: Any) -> None:
+    flags = api.trt.BuilderFlag
+    if api.precision_flags and request.quantized:
+        config.set_flag(flags.INT8)
+    if api.precision_flags and request.half:
+        config.set_flag(flags.FP16)
+    if api.has("tf32"):
+        (config.set_flag if request.tf32 else config.clear_flag)(flags.TF32)
+    if request.version_compatible:
+        _need(api, "version_compatible", "--version-compatible")
+        config.set_flag(flags.VERSION_COMPATIBLE)
+    if request.hardware_compatible:
+        _need(api, "hardware_compatible", "--hardware-compatible")
+        config.hardware_compatibility_level = api.trt.HardwareCompatibilityLevel.AMPERE_PLUS
+
+
+def _need(api: Api, feature: str, option: str) -> None:
+    if not api.has(feature):
+        raise EngineError(
+            f"{api.title} has nothing for {option}. Leave it out, or use TensorRT 8.6 or later."
+        )
+
+
+def _add_profile(api: Api, job: BuildJob, builder: Any, network: Any, config: Any, log: Any) -> Any:
+    profile = builder.create_optimization_profile()
+    ranges = {range_.name: range_ for range_ in job.ranges}
+    for index in range(network.num_inputs):
+        tensor = network.get_input(index)
+        if tensor.is_shape_tensor:
+            raise EngineError(
+                f"Input {tensor.name!r} of {job.model.path} holds sizes of other tensors (a shape tensor); "
+                "calib builds for shapes of inputs alone. Make it a constant when exporting."
+            )
+        if tensor.name in ranges and ranges[tensor.name].usual:
+            range_ = ranges[tensor.name]
+            profile.set_shape(tensor.name, range_.smallest, range_.usual, range_.largest)
+    if config.add_optimization_profile(profile) < 0:
+        told = worst_lines(log.lines)
+        raise EngineError(_message(f"{api.title} does not take the shapes {_listed(job.ranges)}", told))
+    return profile
+
+
+def _calibration_profile(calibrator: Any, builder: Any, profile: Any) -> Any:
+    """The shapes that calibration runs with: those of the batches, which need not be the usual ones."""
+    shapes = getattr(calibrator, "shapes", None)
+    if not shapes:
+        return profile
+    own = builder.create_optimization_profile()
+    for name, shape in shapes.items():
+        own.set_shape(name, shape, shape, shape)
+    return own
+
+
+def _listed(ranges: Sequence[InputRange]) -> str:
+    return ", ".join(map(str, ranges))
+
+
+def _serialize(api: Api, job: BuildJob, builder: Any, network: Any, config: Any, log: Any) -> bytes:
+    cause: Exception | None = None
+    try:
+        plan = builder.build_serialized_network(network, config)
+    except (RuntimeError, MemoryError) as error:
+        plan, cause = None, error
+    _raise_calibrator_failure(job.calibrator)
+    if plan is not None and plan.nbytes:
+        return bytes(memoryview(plan))
+    told = worst_lines(log.lines) or ([str(cause)] if cause else ["the builder gave no reason"])
+    if (reason := no_gpu_reason(api, log.lines)) and api.flavour == "tensorrt":
+        told.append(reason)
+    what = f"{api.title} cannot build {job.model.path} ({job.request.precision}) for {job.device.name}"
+    raise EngineError(_message(what, told)) from cause
+
+
+def _raise_calibrator_failure(calibrator: Any | None) -> None:
+    """TensorRT swallows what a calibrator raises, and goes on with the batches it had."""
+    failure = getattr(calibrator, "failure", None)
+    if failure is None:
+        return
+    if isinstance(failure, CalibError) or not isinstance(failure, Exception):
+        raise failure
+    raise CalibrationError(f"The calibrator failed during the build: {failure!r}") from failure
+
+
+def _said(lines: Sequence[tuple[str, str]]) -> str:
+    return "; ".join(worst_lines(lines))
+
+
+def _message(what: str, told: Sequence[str]) -> str:
+    hints = find_hints(told)
+    parts = [f"{what}:", *(f"  {line}" for line in told), *(f"Try: {hint}" for hint in hints)]
+    return "\n".join(parts)
+
+
+def _warnings(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], list[str]]:
+    """Warnings and errors of a build that succeeded, and a note on scales that were missing."""
+    texts = list(dict.fromkeys(text for severity, text in lines if severity != "INFO"))
+    missing = [match[1] for text in texts if (match := _MISSING_SCALE.search(text))]
+    others = [text for text in texts if not _MISSING_SCALE.search(text)]
+    notes = []
+    if missing:
+        shown = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
+        notes.append(
+            f"{len(missing)} tensors have no usable scale; layers that touch them do not run in INT8: {shown}"
+        )
+    if len(others) > _MOST_WARNINGS:
+        notes.append(f"{len(others) - _MOST_WARNINGS} further warnings of the builder are left out")
+    return tuple(others[:_MOST_WARNINGS]), notes

@@ -1,0 +1,183 @@
+"""What went wrong in TensorRT, in words: the parser's errors with node names, the builder's lines, hints."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from calib.engine.api import Api
+from calib.graph import OnnxModel
+from calib.graph.graph_view import label
+
+__all__ = ["ParserFault", "find_hints", "no_gpu_reason", "parser_faults", "unknown_operators", "worst_lines"]
+
+_SHOWN = 8
+
+_HINTS: tuple[tuple[str, str], ...] = (
+    (
+        r"Plugin not found|No importer registered for op|Unsupported operator",
+        "The parser has no such operator: load the library of the plug-in that brings it before building, "
+        "replace the operator when exporting, or cut the graph before it.",
+    ),
+    (
+        r"Could not find any implementation for node",
+        "A layer has no kernel in this precision or within this memory: raise --workspace or --level; in a "
+        "Q/DQ model or with a cache, keep that node float (--keep-float NAME).",
+    ),
+    (
+        r"INT8 mode needs to be enabled",
+        "The model has Q/DQ nodes: pass --precision int8 or best.",
+    ),
+    (
+        r"no scaling factors detected|Calibration failure",
+        "The builder got no scales: check the cache against the model with calib cache lint --model.",
+    ),
+    (
+        r"Calibration table does not match|Tensor .* is bound to nullptr",
+        "TensorRT ignored the calibration cache: its header must name this TensorRT and the calibrator's "
+        "algorithm. calib cache convert IN OUT --tensorrt VERSION writes another header.",
+    ),
+    (
+        r"[Oo]ut of memory|OutOfMemory|insufficient memory|cudaErrorMemoryAllocation|cudaError 2\b",
+        "The GPU's memory is full: end other programs on it (nvidia-smi lists them), lower --workspace or "
+        "the largest shape in --shapes.",
+    ),
+    (
+        r"incompatible device",
+        "The engine was built for another GPU: build it on this one, or with --hardware-compatible for all "
+        "from Ampere on.",
+    ),
+    (
+        r"not compatible with this version of TensorRT|[Vv]ersion tag does not match|serialization version|"
+        r"older TensorRT version|magicTag",
+        "The engine was built by another TensorRT, or is no engine: build it again with this one, or with "
+        "--version-compatible.",
+    ),
+    (
+        r"no optimization profile has been defined|must have optimization profile|MIN<=OPT<=MAX",
+        "Shapes are missing or contradict each other: pass --shapes for every dynamic input.",
+    ),
+    (
+        r"symmetric quantization|zero point .* must be all zeros",
+        "TensorRT takes symmetric scales only: quantize again with zero points 0 (calib quantize does).",
+    ),
+    (
+        r"Scale coefficients must all be positive|scaleAllPositive",
+        "A scale is zero or negative: quantize again with calib quantize, which keeps such tensors float.",
+    ),
+    (
+        r"timing cache .* (miss|not)|ERROR_ON_TIMING_CACHE_MISS",
+        "Leave --timing-cache out, or delete that file.",
+    ),
+)
+
+_CUDA_FAILURE = re.compile(r"(?:CUDA initialization failure with error:?|cudaError) (\d+)")
+_CUDA_REASONS = {
+    35: "the driver is too old for the CUDA that TensorRT was built with, or there is no driver",
+    100: "no GPU is visible: none is installed, or CUDA_VISIBLE_DEVICES hides it",
+    999: "the driver is in an unknown state: reload it or restart the machine",
+    802: "the system is not ready: NVIDIA Fabric Manager may not be running",
+    803: "driver and CUDA libraries do not fit each other",
+}
+
+
+@dataclass(frozen=True)
+class ParserFault:
+    """One error of the ONNX parser.
+
+    Attributes:
+        code: TensorRT's error code, such as "UNSUPPORTED_NODE".
+        description: What it says.
+        index: The node's place in the graph; None where the error is of no node.
+        node: The node's name, or that of its output.
+        operator: The node's operator.
+    """
+
+    code: str
+    description: str
+    index: int | None = None
+    node: str = ""
+    operator: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.operator} {self.node!r} (node {self.index}): " if self.index is not None else ""
+        return f"{where}{self.description} [{self.code}]"
+
+
+def parser_faults(parser: Any, model: OnnxModel) -> tuple[ParserFault, ...]:
+    """The parser's errors, with the names of nodes that old versions know by number only.
+
+    Args:
+        parser: A ``trt.OnnxParser`` that failed.
+        model: What it read.
+    """
+    return tuple(_fault(parser.get_error(index), model) for index in range(parser.num_errors))
+
+
+def _fault(error: Any, model: OnnxModel) -> ParserFault:
+    code, description = str(error.code()).rpartition(".")[2], str(error.desc()).strip()
+    index, nodes = int(error.node()), model.proto.graph.node
+    if not 0 <= index < len(nodes):
+        return ParserFault(code, description)
+    known = nodes[index]
+    # Since TensorRT 10 the error itself knows, also of nodes inside of functions and subgraphs.
+    name = error.node_name() if hasattr(error, "node_name") else ""
+    operator = error.node_operator() if hasattr(error, "node_operator") else ""
+    return ParserFault(code, description, index, str(name or label(known)), str(operator or known.op_type))
+
+
+def unknown_operators(parser: Any, model: OnnxModel) -> dict[str, int]:
+    """Operators that the parser has no importer for → number of nodes.
+
+    TensorRT 8.6 stops at the first error; this tells what else would come. Plug-ins are not asked.
+
+    Args:
+        parser: A ``trt.OnnxParser``.
+        model: The model.
+    """
+    counts = Counter(node.op_type for node in model.proto.graph.node)
+    functions = {function.name for function in model.proto.functions}
+    return {
+        operator: count
+        for operator, count in counts.items()
+        if operator not in functions and not parser.supports_operator(operator)
+    }
+
+
+def worst_lines(lines: Sequence[tuple[str, str]]) -> list[str]:
+    """What TensorRT said last that is an error, or else a warning; each line once."""
+    for severities in (("INTERNAL_ERROR", "ERROR"), ("WARNING",)):
+        found = list(dict.fromkeys(text for severity, text in lines if severity in severities))
+        if found:
+            return found[-_SHOWN:]
+    return []
+
+
+def find_hints(texts: Sequence[str]) -> list[str]:
+    """What to try, for every known error among some texts.
+
+    >>> find_hints(["IBuilder: Could not find any implementation for node conv1."])[0][:35]
+    'A layer has no kernel in this preci'
+    >>> find_hints(["all is well"])
+    []
+    """
+    return [hint for pattern, hint in _HINTS if any(re.search(pattern, text) for text in texts)]
+
+
+def no_gpu_reason(api: Api, lines: Sequence[tuple[str, str]]) -> str | None:
+    """Why CUDA did not start, in words; None where it did.
+
+    Args:
+        api: TensorRT.
+        lines: What TensorRT said.
+    """
+    for _, text in lines:
+        if match := _CUDA_FAILURE.search(text):
+            code = int(match[1])
+            if code not in _CUDA_REASONS:
+                continue
+            return f"CUDA does not start for {api.title}: error {code}, {_CUDA_REASONS[code]}"
+    return None

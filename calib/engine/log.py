@@ -1,0 +1,74 @@
+"""What TensorRT says while it works, kept."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+__all__ = ["LogStore", "make_logger"]
+
+# A build says some hundred lines from INFO up; a day's builds need no more than the last of them.
+_MOST_LINES = 20_000
+
+# Said of every logger but the first; true, and what the store is for.
+_KNOWN = "The logger passed into"
+
+_KEPT = frozenset({"INTERNAL_ERROR", "ERROR", "WARNING", "INFO"})
+
+# TensorRT holds loggers by address and outlives what Python knows of them: none is ever freed.
+_IMMORTAL: list[Any] = []
+
+
+class LogStore:
+    """The last lines that were said, whichever logger they came through.
+
+    Attributes:
+        count: How many lines there were in all.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lines: deque[tuple[str, str]] = deque(maxlen=_MOST_LINES)
+
+    def add(self, severity: str, text: str) -> None:
+        """Keeps a line."""
+        self._lines.append((severity, text))
+        self.count += 1
+
+    def since(self, start: int) -> list[tuple[str, str]]:
+        """The lines from a count on, as far as they are kept.
+
+        >>> store = LogStore()
+        >>> store.add("INFO", "early"); start = store.count; store.add("ERROR", "late")
+        >>> store.since(start)
+        [('ERROR', 'late')]
+        """
+        dropped = self.count - len(self._lines)
+        return list(self._lines)[max(0, start - dropped) :]
+
+
+def make_logger(trt: Any, store: LogStore) -> Any:
+    """A ``trt.ILogger`` that writes into a store.
+
+    Args:
+        trt: The TensorRT module.
+        store: Where lines go.
+    """
+
+    class CapturingLogger(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self._start = store.count
+
+        def log(self, severity: Any, msg: str) -> None:
+            name = str(severity).rpartition(".")[2]
+            if name in _KEPT and _KNOWN not in msg:
+                store.add(name, msg.strip())
+
+        @property
+        def lines(self) -> list[tuple[str, str]]:
+            return store.since(self._start)
+
+    logger = CapturingLogger()
+    _IMMORTAL.append(logger)
+    return logger

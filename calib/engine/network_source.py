@@ -1,0 +1,67 @@
+"""The model as the parser reads it: bytes, or a file where the weights lie beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from calib.files import sha256_file
+from calib.graph import OnnxModel
+from calib.graph.external import write_model
+from calib.graph.intake import PROTOBUF_LIMIT
+
+__all__ = ["NetworkSource", "hash_network", "open_source"]
+
+
+@dataclass(frozen=True)
+class NetworkSource:
+    """What the parser is given: one of the two.
+
+    Attributes:
+        content: The serialized model.
+        file: The model's file.
+    """
+
+    content: bytes | None = None
+    file: Path | None = None
+
+
+@contextmanager
+def open_source(model: OnnxModel, unchanged: bool) -> Iterator[NetworkSource]:
+    """A model for the parser; files that had to be written for it are gone afterwards.
+
+    Args:
+        model: The model.
+        unchanged: Whether it is as its file holds it.
+    """
+    if unchanged and model.external_files:
+        yield NetworkSource(file=model.path)
+    elif model.byte_size <= PROTOBUF_LIMIT:
+        yield NetworkSource(content=model.to_bytes())
+    else:
+        with tempfile.TemporaryDirectory(prefix="calib-build-") as folder:
+            file = Path(folder, "model.onnx")
+            write_model(model, file)
+            yield NetworkSource(file=file)
+
+
+def hash_network(model: OnnxModel, unchanged: bool) -> str:
+    """SHA-256 of all that the parser reads, weights in other files included.
+
+    Args:
+        model: The model.
+        unchanged: Whether it is as its file holds it.
+    """
+    digest = hashlib.sha256()
+    if unchanged and model.path.is_file():
+        for file in (model.path, *model.external_files):
+            digest.update(sha256_file(file).encode())
+    elif model.byte_size <= PROTOBUF_LIMIT:
+        digest.update(model.to_bytes())
+    else:
+        digest.update("".join(model.content_hashes()).encode())
+    return digest.hexdigest()

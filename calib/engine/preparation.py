@@ -1,0 +1,230 @@
+"""From what was asked for to the ONNX model that the parser reads, and what the builder gets beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calib.calibrators import CalibrationCache, encode_version, read_sidecar
+from calib.calibrators.algorithms import ALGORITHMS
+from calib.engine.api import Api
+from calib.engine.build_request import BuildRequest
+from calib.errors import CacheError, EngineError, ModelError, UsageError
+from calib.graph import OnnxModel, find_target, quantize_model, to_float16
+from calib.graph.cache_model import compare_names, lint_provenance
+
+__all__ = ["Prepared", "Scales", "prepare", "target_of"]
+
+_REST = "what does not run in INT8 runs in FP32; --precision best makes that FP16"
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Where INT8 gets its scales from.
+
+    Attributes:
+        cache: A calibration cache.
+        cache_path: Its file; None where it has none.
+        calibrator: A calibrator of TensorRT, which calibrates during the build.
+    """
+
+    cache: CalibrationCache | None = None
+    cache_path: Path | None = None
+    calibrator: Any | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether there are any."""
+        return self.cache is not None or self.calibrator is not None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What TensorRT is given.
+
+    Attributes:
+        model: The model that the parser reads.
+        route: "float", "implicit INT8" or "explicit INT8".
+        scales: What the builder gets; nothing for the other routes.
+        notes: What was decided.
+    """
+
+    model: OnnxModel
+    route: str
+    scales: Scales = Scales()
+    notes: tuple[str, ...] = ()
+
+
+def prepare(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> Prepared:
+    """Decides how the engine gets its precision.
+
+    Args:
+        api: TensorRT.
+        request: What to build.
+        model: The model, float or with Q/DQ nodes.
+        scales: Where INT8 gets its scales from.
+
+    Raises:
+        UsageError: Things were asked for that exclude each other.
+        CacheError: The cache is for another TensorRT, algorithm or model.
+        ModelError: The model cannot be converted, or is quantized already.
+        EngineError: This TensorRT cannot do it.
+    """
+    if not request.quantized:
+        return _prepare_float(api, request, model, scales)
+    if model.quantized_nodes:
+        return _prepare_quantized(api, request, model, scales)
+    if not scales.given:
+        raise UsageError(
+            f"--precision {request.precision} needs the ranges of {model.path.name}: pass --cache "
+            f"MODEL.cache (made by: calib calibrate {model.path.name} --data RECIPE), or a model with Q/DQ "
+            "nodes."
+        )
+    if scales.cache is not None and scales.calibrator is not None:
+        raise UsageError("Pass a cache or a calibrator, not both: the calibrator's own cache would be read.")
+    route = _route(api, request, scales)
+    return (_prepare_implicit if route == "implicit" else _prepare_explicit)(api, request, model, scales)
+
+
+def target_of(api: Api) -> str:
+    """The target of ``calib quantize`` that this TensorRT reads."""
+    if not api.precision_flags:
+        return "tensorrt-11"
+    return "tensorrt-10" if api.release[0] >= 10 else "tensorrt-8.6"
+
+
+def _prepare_float(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> Prepared:
+    typed = request.half and not api.precision_flags
+    if scales.calibrator is not None or (scales.cache is not None and not typed):
+        raise UsageError(
+            f"--precision {request.precision} uses no calibration cache. Leave it out, or pass --precision "
+            "int8 or best."
+        )
+    if model.quantized_nodes:
+        raise UsageError(
+            f"{model.path} has {model.quantized_nodes} Q/DQ or integer nodes, which run in INT8: pass "
+            f"--precision int8 or best, or the float model for {request.precision}."
+        )
+    if not typed:
+        return Prepared(model, "float")
+    note = f"{api.title} has no FP16 flag: built from an FP16 form of the model"
+    if scales.cache is None:
+        note += "; with --cache, what leaves FP16's range would stay in FP32"
+    return Prepared(to_float16(model, ranges=scales.cache), "float", notes=(note,))
+
+
+def _prepare_quantized(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> Prepared:
+    """A model that has its scales already."""
+    if scales.given or request.keep_float:
+        raise ModelError(
+            f"{model.path} already has {model.quantized_nodes} Q/DQ or integer nodes, whose scales count: a "
+            "cache, a calibrator or --keep-float is of no use. Leave it out, or pass the float model."
+        )
+    if request.route == "implicit":
+        raise UsageError(f"{model.path} has Q/DQ nodes, which is the explicit route. Leave --route out.")
+    notes = [f"built from the {model.quantized_nodes} Q/DQ nodes that the model has"]
+    target = find_target(target_of(api))
+    if target.most_opset is not None and model.opset > target.most_opset:
+        notes.append(f"opset {model.opset} is above the {target.most_opset} that {api.title} reads for sure")
+    if not api.precision_flags:
+        notes.append("every type is the model's own: there are no precision flags")
+    elif not request.half:
+        notes.append(_REST)
+    return Prepared(model, "explicit INT8", notes=tuple(notes))
+
+
+def _route(api: Api, request: BuildRequest, scales: Scales) -> str:
+    wanted = request.route if request.route != "auto" else "implicit" if api.calibrators else "explicit"
+    if wanted == "implicit" and not api.calibrators:
+        raise EngineError(
+            f"{api.title} has no calibrators (they ended with TensorRT 10), so no implicit INT8. Use --route "
+            "explicit: the cache's scales are written into the model as Q/DQ nodes."
+        )
+    if wanted == "explicit" and scales.calibrator is not None:
+        raise UsageError(
+            "A calibrator of TensorRT works on the implicit route alone, which TensorRT 11 no longer has. "
+            "Calibrate with calib calibrate and pass its cache."
+        )
+    return wanted
+
+
+def _prepare_implicit(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> Prepared:
+    notes = [] if request.half else [_REST]
+    if scales.cache is not None:
+        _check_header(api, scales.cache, _name(scales))
+        notes += _check_names(scales, model)
+    return Prepared(model, "implicit INT8", scales, tuple(notes))
+
+
+def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> Prepared:
+    assert scales.cache is not None  # _route refuses a calibrator
+    notes = _check_names(scales, model)
+    target = target_of(api)
+    typed = request.half and not api.precision_flags
+    result = quantize_model(
+        model, scales.cache, request.keep_float, target=target, float_type="fp16" if typed else "fp32"
+    )
+    notes.append(f"{len(result.activations)} activations quantized by Q/DQ nodes, in the form for {target}")
+    if typed:
+        notes.append(f"{api.title} has no FP16 flag: the rest was converted to FP16")
+    elif not request.half:
+        notes.append(_REST)
+    return Prepared(result.model, "explicit INT8", notes=(*notes, *result.notes))
+
+
+def _name(scales: Scales) -> str:
+    return str(scales.cache_path) if scales.cache_path else "The cache"
+
+
+def _check_header(api: Api, cache: CalibrationCache, name: str) -> None:
+    """Refuses a cache that TensorRT would ignore, to calibrate without data and fail elsewhere."""
+    if cache.algorithm not in ALGORITHMS:
+        raise CacheError(
+            f"{name} is of algorithm {cache.algorithm!r}, for which TensorRT has no calibrator: it has "
+            f"{', '.join(ALGORITHMS)}. Give it the header of one: {_convert(name, '--algorithm entropy')}"
+        )
+    if cache.version is not None and encode_version(cache.version) == encode_version(api.version):
+        return
+    found = f"for TensorRT {cache.version}" if cache.version else f"of no version ({cache.header})"
+    raise CacheError(
+        f"{name} is headed {found}, but this is TensorRT {api.version}, which would ignore it and calibrate "
+        "without data. The scales hold for the same model in any version, as far as the names do. If that is "
+        f"so here, give it another header: {_convert(name, f'--tensorrt {_short(api)}')}"
+    )
+
+
+def _convert(name: str, option: str) -> str:
+    file = name if name != "The cache" else "IN.cache"
+    return f"calib cache convert {file} OUT.cache {option}"
+
+
+def _short(api: Api) -> str:
+    return ".".join(map(str, api.release))
+
+
+def _check_names(scales: Scales, model: OnnxModel) -> list[str]:
+    """Notes on how a cache fits a model; refuses one of another model."""
+    assert scales.cache is not None
+    names = compare_names(scales.cache, model)
+    if not names.matched:
+        raise CacheError(
+            f"{_name(scales)} belongs to another model: none of its {len(scales.cache)} entries names a "
+            f"float activation of {model.path}. {_nearest(names.only_cache)}"
+        )
+    notes = [names.summary]
+    if unusable := scales.cache.unusable:
+        notes.append(f"{len(unusable)} entries hold scales that INT8 cannot use: {_first(list(unusable))}")
+    sidecar = read_sidecar(scales.cache_path) if scales.cache_path else None
+    if sidecar is not None:
+        notes += [finding.message for finding in lint_provenance(sidecar, model)]
+    return notes
+
+
+def _nearest(names: Sequence[str]) -> str:
+    return f"It names {_first(names)}. calib cache lint --model MODEL.onnx compares the two."
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
