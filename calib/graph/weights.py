@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-__all__ = ["QuantizedWeight", "as_array", "constants", "quantize_weight"]
+__all__ = ["QuantizedWeight", "as_array", "constants", "quantize_weight", "round_scales"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,17 @@ def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     return found
 
 
-def quantize_weight(weight: npt.NDArray[Any], axis: int) -> QuantizedWeight:
+def round_scales(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Scales with the 11 bits of float16, where it has all of them: from 2^-14 to 65504; others as they are.
+
+    >>> round_scales(np.array([0.1, 2.0**-20], np.float32)).tolist()
+    [0.0999755859375, 9.5367431640625e-07]
+    """
+    inside = (scales >= 2.0**-14) & (scales <= 65504.0)
+    return np.where(inside, np.where(inside, scales, 1).astype(np.float16).astype(np.float32), scales)
+
+
+def quantize_weight(weight: npt.NDArray[Any], axis: int, *, half_scales: bool = False) -> QuantizedWeight:
     """Quantizes a weight symmetrically, per channel.
 
     scale = max|w| / 127 over a channel, q = clamp(round-half-even(w / scale), −127, 127). A channel of
@@ -52,6 +62,7 @@ def quantize_weight(weight: npt.NDArray[Any], axis: int) -> QuantizedWeight:
     Args:
         weight: The weight, any float type.
         axis: The channel axis.
+        half_scales: Give scales that float16 holds exactly, where it has them.
 
     >>> import numpy as np
     >>> q = quantize_weight(np.array([[1.0, -0.5], [0.0, 0.0]]), axis=0)
@@ -66,6 +77,8 @@ def quantize_weight(weight: npt.NDArray[Any], axis: int) -> QuantizedWeight:
     scales = (np.where(amax > 0, amax, 1.0).astype(np.float32) / np.float32(127)).astype(np.float32)
     # A denormal channel divides to a scale of zero; the smallest normal number stands in for it.
     scales = np.maximum(scales, np.finfo(np.float32).tiny)
+    if half_scales:
+        scales = round_scales(scales)
     values = np.clip(np.rint(exact / scales), -127, 127).astype(np.int8)
     return QuantizedWeight(values, scales.reshape(-1), axis)
 
