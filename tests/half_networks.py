@@ -9,7 +9,7 @@ import onnx
 from networks import model, node, weight
 from onnx import TensorProto, helper, numpy_helper
 
-from calib.graph import OnnxModel, open_session, session_options
+from calib.graph import HalfModel, OnnxModel, open_session, session_options
 from calib.graph.half_simulation import simulate_float16
 
 EXTREME = np.float32(np.finfo(np.float32).min)
@@ -32,6 +32,14 @@ def run_half(target: OnnxModel, **feeds: np.ndarray) -> list[np.ndarray]:
 def sqnr(wanted: np.ndarray, found: np.ndarray) -> float:
     signal = wanted.astype(np.float64)
     return float(10 * np.log10((signal**2).sum() / ((signal - found) ** 2).sum()))
+
+
+def kept(result: HalfModel) -> dict[str, str]:
+    return {left.node: left.reason for left in result.kept}
+
+
+def weight_types(result: HalfModel) -> dict[str, int]:
+    return {tensor.name: tensor.data_type for tensor in result.model.proto.graph.initializer}
 
 
 def large_in_the_middle() -> onnx.ModelProto:

@@ -148,12 +148,7 @@ class _Planner:
         if slots.unknown:
             return f"the type of {slots.unknown[0]!r} is not known"
         if not slots.inputs and not slots.outputs:
-            foreign = graph.schema(node) is None
-            return (
-                f"no operator of ONNX's own ({node.domain or 'ai.onnx'})"
-                if foreign
-                else "has no float16 form"
-            )
+            return self._formless(node)
         return (
             self._kept.get(index, "")
             or (_NORMALIZATION if index in self._normalizations else "")
@@ -162,6 +157,12 @@ class _Planner:
             or self._value_reason(node, slots)
             or self._scales(node)
         )
+
+    def _formless(self, node: onnx.NodeProto) -> str:
+        """Why ONNX has no float16 form of a node."""
+        if self._graph.schema(node) is None:
+            return f"no operator of ONNX's own ({node.domain or 'ai.onnx'})"
+        return self._constants.reason(node, ()) or "has no float16 form"
 
     def _value_reason(self, node: onnx.NodeProto, slots: Slots) -> str:
         reason = range_reason(node, self._graph, self._ranges, self._margin)

@@ -103,7 +103,7 @@ def sample_feeds(model: OnnxModel, data: Any, samples: int) -> list[dict[str, Ar
     Args:
         model: The model.
         data: What ``calibrate`` takes as data.
-        samples: How many; fewer where the data has no more, or the model insists on a batch size.
+        samples: How many, up to whole batches; fewer where the data has no more.
 
     Returns:
         Batches, one array for each input.
@@ -112,11 +112,17 @@ def sample_feeds(model: OnnxModel, data: Any, samples: int) -> list[dict[str, Ar
         CalibError: Something cannot be used, with what and why.
     """
     builder = FeedBuilder(model.inputs, str(model.path))
-    _, dataset = _opened(data, model, Request("minmax", None, samples, None, None, "8.6.0", None))
+    _, opened = _opened(data, model, Request("minmax", None, None, None, None, "8.6.0", None))
     fixed = model.fixed_batch
-    size = None if isinstance(dataset, Stream) and not fixed else fixed or _FEW
-    batches = dataset.batches(size) if isinstance(dataset, Stream) else dataset.batches(size or _FEW)
-    feeds = [builder.feeds(batch) for batch in batches if fixed in (None, len(batch))]
+    batches = opened.batches(fixed) if isinstance(opened, Stream) else opened.batches(fixed or _FEW)
+    feeds: list[dict[str, Array]] = []
+    read = 0
+    for batch in batches:
+        if fixed in (None, len(batch)):
+            feeds.append(builder.feeds(batch))
+        read += len(batch)
+        if read >= samples:
+            break
     if not feeds:
         raise UsageError(f"{model.path} insists on batches of {fixed}: give at least that many samples.")
     return feeds
