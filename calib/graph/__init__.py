@@ -1,10 +1,12 @@
 """ONNX graphs: reading them, observing their activations, Q/DQ nodes, FP16."""
 
 from calib.graph.calibration import calibrate, calibrate_shard
+from calib.graph.capabilities import LayerRow, LayerTable, layer_table
 from calib.graph.explanation import Explanation, FloatGroup, Subgraph
 from calib.graph.feeds import FeedBuilder
 from calib.graph.half import HalfModel, convert_float16, to_float16
 from calib.graph.half_check import HalfError
+from calib.graph.half_simulation import simulate_float16
 from calib.graph.intake import OnnxModel, TensorSpec, load_model
 from calib.graph.job import CalibrationJob, Counted, count_range
 from calib.graph.observed import ObservedSession
@@ -28,6 +30,8 @@ __all__ = [
     "FloatGroup",
     "HalfError",
     "HalfModel",
+    "LayerRow",
+    "LayerTable",
     "LeftFloat",
     "ObservedSession",
     "OnnxModel",
@@ -43,11 +47,13 @@ __all__ = [
     "count_range",
     "find_target",
     "finish_partial",
+    "layer_table",
     "load_model",
     "open_session",
     "quantize",
     "quantize_model",
     "sample_feeds",
     "session_options",
+    "simulate_float16",
     "to_float16",
 ]
