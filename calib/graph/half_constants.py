@@ -72,19 +72,24 @@ class ConstantRules:
         return ""
 
     def _scale_reason(self, node: onnx.NodeProto) -> str:
-        """Q/DQ scales: float16 from opset 19 on, and only where no bit of them is lost."""
+        """Q/DQ scales: float16 from opset 19 on, and only where it has them."""
         if self.graph.opset < 19:
             return f"float16 scales need opset 19; the model has {self.graph.opset}"
         name = node.input[1]
         if name not in self.graph.constants:
             return f"its scale {name!r} is computed"
         extent = self._extent(name)
-        if extent.largest * 128 > LARGEST or extent.smallest < SMALLEST_NORMAL:
+        if extent.largest * 128 > LARGEST or not self._holds(name):
             return (
-                f"its scale {name!r} goes from {extent.smallest:.3g} to {extent.largest:.3g}: scales and 128 "
-                "times them must be normal float16 numbers"
+                f"its scale {name!r} goes from {extent.smallest:.3g} to {extent.largest:.3g}: float16 is too "
+                "coarse for it, or 128 times it is beyond float16"
             )
         return ""
+
+    def _holds(self, name: str) -> bool:
+        """Whether float16 has scales to 1/256, half a step at the end of INT8's range."""
+        scales = as_array(self.graph.constants[name]).astype(np.float64)
+        return bool(np.all(np.abs(half_values(scales, False) - scales) <= scales / 256))
 
     def _batch_norm(self, node: onnx.NodeProto) -> str:
         """Folding the statistics must not leave the range: scale / √(variance + epsilon)."""

@@ -51,8 +51,8 @@ class QdqWriter:
     Args:
         proto: The model, which is changed.
         cache: Tensor → scale, before scales were shared.
-        half_scales: Round every scale to float16's bits, where float16 has all of them: the scales stay
-            float32, and become float16 later without another rounding.
+        half_scales: Round every scale to what float16 holds: the scales stay float32, and become float16
+            later without another rounding.
     """
 
     def __init__(

@@ -12,6 +12,10 @@ from onnx import numpy_helper
 
 __all__ = ["QuantizedWeight", "as_array", "constants", "quantize_weight", "round_scales"]
 
+_LEAST_HALF = 2.0**-17
+# 128 times a scale must be a float16 too.
+_MOST_HALF = 65504 / 128
+
 
 @dataclass(frozen=True)
 class QuantizedWeight:
@@ -44,13 +48,24 @@ def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 
 
 def round_scales(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Scales with the 11 bits of float16, where it has all of them: from 2^-14 to 65504; others as they are.
+    """Scales rounded up to float16, so that no value is cut off; as they are where float16 is too coarse.
 
-    >>> round_scales(np.array([0.1, 2.0**-20], np.float32)).tolist()
-    [0.0999755859375, 9.5367431640625e-07]
+    float16 has steps of 2^-24 at its low end. A scale from 2^-17 on grows by less than 1/128 there. Smaller
+    ones beside it belong to channels that hardly count, and get what there is.
+
+    Args:
+        scales: Of one tensor, positive.
+
+    >>> round_scales(np.array([0.1, 2.0**-26], np.float32)).tolist()
+    [0.10003662109375, 5.960464477539063e-08]
+    >>> round_scales(np.array([2.0**-26], np.float32)).tolist() == [2.0**-26]
+    True
     """
-    inside = (scales >= 2.0**-14) & (scales <= 65504.0)
-    return np.where(inside, np.where(inside, scales, 1).astype(np.float16).astype(np.float32), scales)
+    if not _LEAST_HALF <= scales.max(initial=0) <= _MOST_HALF:
+        return scales
+    halves = scales.astype(np.float16)
+    low = halves.astype(np.float32) < scales
+    return np.where(low, np.nextafter(halves, np.float16(np.inf)), halves).astype(np.float32)
 
 
 def quantize_weight(weight: npt.NDArray[Any], axis: int, *, half_scales: bool = False) -> QuantizedWeight:
@@ -62,7 +77,7 @@ def quantize_weight(weight: npt.NDArray[Any], axis: int, *, half_scales: bool = 
     Args:
         weight: The weight, any float type.
         axis: The channel axis.
-        half_scales: Give scales that float16 holds exactly, where it has them.
+        half_scales: Give scales that float16 holds exactly, by ``round_scales``.
 
     >>> import numpy as np
     >>> q = quantize_weight(np.array([[1.0, -0.5], [0.0, 0.0]]), axis=0)
@@ -78,7 +93,8 @@ def quantize_weight(weight: npt.NDArray[Any], axis: int, *, half_scales: bool = 
     # A denormal channel divides to a scale of zero; the smallest normal number stands in for it.
     scales = np.maximum(scales, np.finfo(np.float32).tiny)
     if half_scales:
-        scales = round_scales(scales)
+        # Dead channels have a scale that says nothing of the weight's size.
+        scales = np.where(amax > 0, round_scales(np.where(amax > 0, scales, 0)), round_scales(scales))
     values = np.clip(np.rint(exact / scales), -127, 127).astype(np.int8)
     return QuantizedWeight(values, scales.reshape(-1), axis)
 
