@@ -14,6 +14,8 @@ from calib.cli.cache import cache_app
 from calib.cli.calibrate import calibrate_command
 from calib.cli.demo import demo_command
 from calib.cli.doctor import doctor_command
+from calib.cli.fp16 import fp16_command
+from calib.cli.inspect import inspect_command
 from calib.cli.quantize import quantize_command
 from calib.cli.report import report_command
 from calib.cli.validate import validate_command
@@ -56,7 +58,9 @@ for _name, _function, _summary in (
     ("demo", demo_command, "The whole job on shipped data, on a CPU"),
     ("calibrate", calibrate_command, "Model + data → TensorRT calibration cache"),
     ("quantize", quantize_command, "Model + cache → model with Q/DQ nodes"),
+    ("fp16", fp16_command, "Model → float16, but for what leaves its range"),
     ("build", build_command, "Model → TensorRT engine"),
+    ("inspect", inspect_command, "An engine's layers: precision, fusion, why not INT8"),
     ("validate", validate_command, "Compare FP32, FP16 and INT8"),
     ("report", report_command, "Results → HTML, Markdown, CSV"),
     ("doctor", doctor_command, "What this machine has and can do"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,9 +22,29 @@ _PIPE_WIDTH = 400
 
 
 def doctor_command(
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="List what TensorRT and calib quantize do with each operator of this model instead.",
+            metavar="MODEL.onnx",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="With --model: look at tensorrt-8.6, tensorrt-10 or tensorrt-11 alone."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Show what this machine has, what calib can do on it, and what to install for the rest."""
+    if model is not None:
+        from calib.cli.layers import show_layers
+
+        show_layers(model, target, as_json)
+        return
+    if target is not None:
+        from calib.errors import UsageError
+
+        raise UsageError("--target goes with --model.")
     from calib.engine.checkup import examine
 
     checkup = examine()

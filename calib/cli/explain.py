@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from calib.graph import Explanation, Pair
+from calib.graph import Explanation, LeftFloat, Pair
 from calib.report.text import shorten, visible
 
-__all__ = ["print_explanation"]
+__all__ = ["print_explanation", "print_kept"]
 
 _LOG_WIDTH = 160
 _LONGEST_NAME = 48
@@ -25,10 +25,24 @@ def print_explanation(explanation: Explanation) -> None:
     Args:
         explanation: What was placed and what was left.
     """
+    _print(_tables(explanation))
+
+
+def print_kept(kept: Sequence[LeftFloat]) -> None:
+    """Prints every node that stays in float32 where the rest is float16, with the reasons.
+
+    Args:
+        kept: The nodes.
+    """
+    rows = [(left.op, _name(left.node), visible(left.reason)) for left in kept]
+    _print([_table("In float32", ("Operator", "Node", "Reason"), rows)])
+
+
+def _print(tables: Iterable[Table]) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, _LOG_WIDTH)
-    for table in _tables(explanation):
+    for table in tables:
         if table.row_count:
             console.print(table)
             console.print()

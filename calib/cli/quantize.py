@@ -38,6 +38,13 @@ def quantize_command(
             "Check the engine's outputs: TensorRT 8.6.0 got a U-Net with shared scales wrong.",
         ),
     ] = False,
+    float_type: Annotated[
+        str,
+        typer.Option(
+            help="fp32 or fp16: type of what is not INT8, scales included. fp16 is TensorRT's best "
+            "precision, typed; tensorrt-8.6 makes it itself."
+        ),
+    ] = "fp32",
     explain: Annotated[
         bool,
         typer.Option("--explain", help="List every pair, and every node left in float, with the reason."),
@@ -56,14 +63,16 @@ def quantize_command(
         strict=strict,
         target=target,
         share_scales=share_scales,
+        float_type=float_type,  # type: ignore[arg-type]  # checked there, with a message
     )
     if as_json:
         typer.echo(_json(result, written, explain))
         return
     if explain:
-        from calib.cli.explain import print_explanation
+        from calib.cli.explain import print_explanation, print_kept
 
         print_explanation(result.explanation)
+        print_kept(result.kept_float32)
     typer.echo(_text(result, written, explain))
 
 
@@ -72,15 +81,18 @@ def _text(result: QuantizedModel, out: Path, explained: bool) -> str:
     lines = [f"{activations} activations and {len(result.pairs) - activations} weights quantized."]
     if not explained:
         lines += [f"left in float: {left.op} {left.node}: {left.reason}" for left in result.left_float]
+        lines += [f"kept in float32: {left.op} {left.node}: {left.reason}" for left in result.kept_float32]
     lines += [f"note: {note}" for note in result.notes]
     return "\n".join([*lines, f"Q/DQ model for {result.target}: {out}"])
 
 
 def _json(result: QuantizedModel, out: Path, explain: bool) -> str:
     import json
+    from dataclasses import asdict
 
     explanation = result.explanation.as_dict()
     if not explain:
         explanation = {key: explanation[key] for key in ("pairs", "left_float")}
     head = {"model": str(out), "target": result.target, "opset": result.model.opset}
-    return json.dumps({**head, **explanation, "notes": result.notes}, indent=1)
+    kept = [asdict(left) for left in result.kept_float32]
+    return json.dumps({**head, **explanation, "kept_float32": kept, "notes": result.notes}, indent=1)

@@ -1,9 +1,12 @@
 """ONNX graphs: reading them, observing their activations, Q/DQ nodes, FP16."""
 
 from calib.graph.calibration import calibrate, calibrate_shard
+from calib.graph.capabilities import LayerRow, LayerTable, layer_table
 from calib.graph.explanation import Explanation, FloatGroup, Subgraph
 from calib.graph.feeds import FeedBuilder
-from calib.graph.half import to_float16
+from calib.graph.half import HalfModel, convert_float16, to_float16
+from calib.graph.half_check import HalfError
+from calib.graph.half_simulation import simulate_float16
 from calib.graph.intake import OnnxModel, TensorSpec, load_model
 from calib.graph.job import CalibrationJob, Counted, count_range
 from calib.graph.observed import ObservedSession
@@ -11,6 +14,7 @@ from calib.graph.outcome import CalibrationResult, finish_partial
 from calib.graph.placement import LeftFloat
 from calib.graph.qdq_writer import Pair
 from calib.graph.quantization import QuantizedModel, quantize, quantize_model
+from calib.graph.request import sample_feeds
 from calib.graph.runtime import open_session, session_options
 from calib.graph.shared_scales import SharedScale
 from calib.graph.targets import DEFAULT_TARGET, TARGETS, Target, find_target
@@ -24,6 +28,10 @@ __all__ = [
     "Explanation",
     "FeedBuilder",
     "FloatGroup",
+    "HalfError",
+    "HalfModel",
+    "LayerRow",
+    "LayerTable",
     "LeftFloat",
     "ObservedSession",
     "OnnxModel",
@@ -35,13 +43,17 @@ __all__ = [
     "TensorSpec",
     "calibrate",
     "calibrate_shard",
+    "convert_float16",
     "count_range",
     "find_target",
     "finish_partial",
+    "layer_table",
     "load_model",
     "open_session",
     "quantize",
     "quantize_model",
+    "sample_feeds",
     "session_options",
+    "simulate_float16",
     "to_float16",
 ]

@@ -46,11 +46,8 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("GELU and tanh lose too much in INT8", ("Erf", "Gelu", "Tanh")),
     ("attention is computed in float", ("Attention", "MultiHeadAttention")),
     (_BOTH_SIDES, ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Pad")),
-    (_BOTH_SIDES, ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")),
-    (
-        _BOTH_SIDES,
-        ("Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Exp", "Log", "Min", "Max", "Sum", "Neg", "Abs"),
-    ),
+    (_BOTH_SIDES, ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum")),
+    (_NO_FORM, ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "Sqrt", "Exp", "Log", "Neg", "Abs")),
     (_INDICES, ("Shape", "Size", "Cast", "Constant", "ConstantOfShape", "Range", "ArgMax", "ArgMin")),
     (_INDICES, ("Where", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Not", "And", "Or")),
     (_INDICES, ("NonZero", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "OneHot")),

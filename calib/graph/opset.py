@@ -82,15 +82,19 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
     except _CONVERSION_ERRORS as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
-            f"{model.path} has opset {model.opset}; Q/DQ per channel needs {least}, and converting it "
+            f"{model.path} has opset {model.opset}; {_needing(least)} {least}, and converting it "
             f"failed: {reason}. Export the network again with opset {least} or higher."
         ) from error
     converted.ir_version = proto.ir_version
-    notes = [f"opset raised from {model.opset} to {least}: Q/DQ per channel needs it"]
+    notes = [f"opset raised from {model.opset} to {least}: {_needing(least)} it"]
     lost = _restore_names(model.proto.graph, converted.graph)
     if lost:
         notes.append(f"tensors that the new opset computes otherwise stay in float: {', '.join(lost[:5])}")
     return converted, notes
+
+
+def _needing(least: int) -> str:
+    return "Q/DQ per channel needs" if least <= QDQ_OPSET else "Q/DQ with float16 scales needs"
 
 
 def _restore_names(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]:

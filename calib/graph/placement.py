@@ -21,7 +21,7 @@ from calib.graph.operators import AVERAGES, WEIGHTED
 from calib.graph.placement_rules import channel_axis, pooled_input, skip_input, weighted_obstacle
 from calib.graph.shared_scales import SharedScale, concat_warnings, share_scales
 
-__all__ = ["LeftFloat", "Plan", "WeightSite", "plan_placement"]
+__all__ = ["LeftFloat", "Plan", "WeightSite", "nodes_kept", "plan_placement"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def plan_placement(
         UsageError: A regular expression is none, or finds nothing in the model.
     """
     graph = GraphView(proto, scales)
-    kept = _kept(graph, keep_float)
+    kept = nodes_kept(graph.nodes, keep_float)
     plan = Plan()
     _place_weighted(plan, graph, kept)
     _place_skips(plan, graph, kept)
@@ -136,7 +136,19 @@ def _place_pools(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
             placed.add((index, 0))
 
 
-def _kept(graph: GraphView, patterns: Sequence[str]) -> dict[int, str]:
+def nodes_kept(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> dict[int, str]:
+    """The nodes that a user wants in float.
+
+    Args:
+        nodes: The nodes of a graph.
+        patterns: Regular expressions; each finds nodes by their names or their outputs'.
+
+    Returns:
+        Index of a node → by which of them it is kept.
+
+    Raises:
+        UsageError: A regular expression is none, or finds nothing.
+    """
     kept: dict[int, str] = {}
     for pattern in patterns:
         try:
@@ -145,7 +157,7 @@ def _kept(graph: GraphView, patterns: Sequence[str]) -> dict[int, str]:
             raise UsageError(f"--keep-float {pattern!r} is no regular expression: {error}.") from error
         found = [
             index
-            for index, node in enumerate(graph.nodes)
+            for index, node in enumerate(nodes)
             if any(expression.search(name) for name in (node.name, *node.output))
         ]
         if not found:

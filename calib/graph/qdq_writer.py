@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -12,13 +11,12 @@ from onnx import helper, numpy_helper
 
 from calib.calibrators.amax import amax_of
 from calib.data import Array
-from calib.graph.graph_view import inner_graphs, label, names_read_inside
+from calib.graph.graph_edit import FreshNames, drop_unread
+from calib.graph.graph_view import label
 from calib.graph.placement import Plan
-from calib.graph.weights import QuantizedWeight, as_array, constants, quantize_weight
+from calib.graph.weights import QuantizedWeight, as_array, constants, quantize_weight, round_scales
 
 __all__ = ["Pair", "QdqWriter"]
-
-_HOLDERS = ("Constant", "Identity")
 
 
 @dataclass(frozen=True)
@@ -53,13 +51,18 @@ class QdqWriter:
     Args:
         proto: The model, which is changed.
         cache: Tensor → scale, before scales were shared.
+        half_scales: Round every scale to what float16 holds: the scales stay float32, and become float16
+            later without another rounding.
     """
 
-    def __init__(self, proto: onnx.ModelProto, cache: Mapping[str, float]) -> None:
+    def __init__(
+        self, proto: onnx.ModelProto, cache: Mapping[str, float], *, half_scales: bool = False
+    ) -> None:
         self._graph = proto.graph
+        self._half_scales = half_scales
         self._cache = cache
         self._constants = constants(proto.graph)
-        self._taken = _names(proto.graph)
+        self._fresh = FreshNames(proto.graph).fresh
         self._before: dict[int, list[onnx.NodeProto]] = {}
 
     def apply(self, plan: Plan) -> list[Pair]:
@@ -79,7 +82,7 @@ class QdqWriter:
         ordered = [node for index, node in enumerate(nodes) for node in (*self._before.get(index, ()), node)]
         del self._graph.node[:]
         self._graph.node.extend(ordered)
-        self._drop_unread_weights({site.weight for site in plan.weights})
+        drop_unread(self._graph, {site.weight for site in plan.weights})
         return pairs
 
     def _activation(
@@ -89,7 +92,7 @@ class QdqWriter:
         places: Sequence[tuple[int, int]],
         nodes: Sequence[onnx.NodeProto],
     ) -> Pair:
-        scale = np.float32(value)
+        scale = np.float32(round_scales(np.array(value, np.float32)) if self._half_scales else value)
         parameters = [
             self._constant(f"{tensor}_scale", np.array(scale, np.float32)),
             self._constant(f"{tensor}_zero_point", np.array(0, np.int8)),
@@ -118,7 +121,7 @@ class QdqWriter:
         )
 
     def _weight(self, name: str, axis: int, users: Sequence[int], nodes: Sequence[onnx.NodeProto]) -> Pair:
-        weight = quantize_weight(as_array(self._constants[name]), axis)
+        weight = quantize_weight(as_array(self._constants[name]), axis, half_scales=self._half_scales)
         restored = self._fresh(f"{name}_dequantized")
         restore_node = helper.make_node(
             "DequantizeLinear",
@@ -146,49 +149,9 @@ class QdqWriter:
         self._graph.initializer.append(numpy_helper.from_array(np.asarray(value, order="C"), unique))
         return unique
 
-    def _fresh(self, name: str) -> str:
-        candidate, number = name, 1
-        while candidate in self._taken:
-            candidate, number = f"{name}_{number}", number + 1
-        self._taken.add(candidate)
-        return candidate
-
-    def _drop_unread_weights(self, names: set[str]) -> None:
-        """Takes away float weights, and the nodes that hand them on, that nothing reads any more."""
-        graph = self._graph
-        dead = names
-        while dead:
-            read = {name for node in graph.node for name in node.input}
-            read |= {output.name for output in graph.output}
-            read |= {name for node in graph.node for name in names_read_inside(node)}
-            dead = dead - read
-            named: tuple[Any, ...] = (graph.initializer, graph.input)
-            for group in named:
-                _delete(group, [i for i, item in enumerate(group) if item.name in dead])
-            holders = [i for i, n in enumerate(graph.node) if n.op_type in _HOLDERS and n.output[0] in dead]
-            dead = {name for i in holders for name in graph.node[i].input}
-            _delete(graph.node, holders)
-
-
-def _delete(group: Any, indices: Sequence[int]) -> None:
-    """Deletes by place: a protocol buffer's own ``remove`` would compare large weights with each other."""
-    for index in reversed(indices):
-        del group[index]
-
 
 def _rule(readers: Sequence[onnx.NodeProto]) -> str:
     kinds = (
         "skip input of a residual Add" if n.op_type == "Add" else f"input of {n.op_type}" for n in readers
     )
     return ", ".join(dict.fromkeys(kinds))
-
-
-def _names(graph: onnx.GraphProto) -> set[str]:
-    """Every tensor and node name of a graph and its subgraphs."""
-    names = {tensor.name for tensor in graph.initializer}
-    names |= {info.name for info in (*graph.input, *graph.output, *graph.value_info)}
-    for node in graph.node:
-        names.update((node.name, *node.input, *node.output))
-        for inner in inner_graphs(node):
-            names |= _names(inner)
-    return names

@@ -6,25 +6,23 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import onnx
-
 from calib.calibrators import CalibrationCache, read_sidecar
+from calib.calibrators.amax import amax_of
 from calib.errors import CacheError, ModelError
 from calib.files import check_writable
-from calib.graph.cache_model import compare_names, lint_provenance, without_large_weights
+from calib.graph.cache_model import compare_names, lint_provenance
 from calib.graph.explanation import Explanation, explain_float, explanation_notes
 from calib.graph.external import check_model_path, write_model
 from calib.graph.graph_view import GraphView
-from calib.graph.intake import PROTOBUF_LIMIT, OnnxModel, load_model
-from calib.graph.operators import is_standard
+from calib.graph.half import convert_float16
+from calib.graph.intake import OnnxModel, load_model
 from calib.graph.opset import fit_opset
 from calib.graph.placement import LeftFloat, Plan, plan_placement
 from calib.graph.qdq_writer import Pair, QdqWriter
-from calib.graph.targets import DEFAULT_TARGET, find_target
+from calib.graph.targets import DEFAULT_TARGET, FloatType, find_target, typed_target
+from calib.graph.validity import check_valid
 
 __all__ = ["Pair", "QuantizedModel", "quantize", "quantize_model"]
-
-_FOREIGN = "calib.plugins"
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,7 @@ class QuantizedModel:
         notes: What else happened, such as a raised opset, and warnings.
         explanation: Why each pair stands where it stands, and each other node is float.
         target: The runtime that it is made for.
+        kept_float32: Where the rest is float16: nodes that stay in float32, with the reason.
     """
 
     model: OnnxModel
@@ -46,6 +45,7 @@ class QuantizedModel:
     notes: tuple[str, ...]
     explanation: Explanation
     target: str = DEFAULT_TARGET
+    kept_float32: tuple[LeftFloat, ...] = ()
 
     @property
     def activations(self) -> tuple[Pair, ...]:
@@ -62,6 +62,7 @@ def quantize(
     strict: bool = False,
     target: str = DEFAULT_TARGET,
     share_scales: bool = False,
+    float_type: FloatType = "fp32",
 ) -> QuantizedModel:
     """Writes the scales of a calibration cache into a model as Q/DQ nodes.
 
@@ -76,6 +77,8 @@ def quantize(
         share_scales: Give one scale to tensors that a Concat or an operator that only moves values joins,
             so that TensorRT need not rescale between them; otherwise each keeps the cache's. Off, because
             TensorRT 8.6.0 built an engine with wrong results from a U-Net with shared scales.
+        float_type: "fp16" converts what is not INT8 to float16, scales included, where the cache's ranges
+            allow it: the strongly typed form of TensorRT's "best" precision.
 
     Returns:
         The model and what was placed; its notes say how well the cache fits.
@@ -93,7 +96,9 @@ def quantize(
     fit = _fit(network, scales, None if isinstance(cache, CalibrationCache) else cache)
     if strict and fit.faults:
         raise CacheError(f"The cache does not fit {network.path}. {' '.join((*fit.faults, fit.summary))}")
-    result = quantize_model(network, scales, keep_float, target=target, share_scales=share_scales)
+    result = quantize_model(
+        network, scales, keep_float, target=target, share_scales=share_scales, float_type=float_type
+    )
     if out is not None:
         write_model(result.model, out)
     return replace(result, notes=(*result.notes, fit.summary, *fit.faults))
@@ -131,6 +136,7 @@ def quantize_model(
     *,
     target: str = DEFAULT_TARGET,
     share_scales: bool = False,
+    float_type: FloatType = "fp32",
 ) -> QuantizedModel:
     """Adds Q/DQ nodes to a model: symmetric INT8, zero points 0, weights per channel, bias in float.
 
@@ -144,26 +150,38 @@ def quantize_model(
         share_scales: Give one scale to tensors that a Concat or an operator that only moves values joins,
             so that TensorRT need not rescale between them; otherwise each keeps the cache's. Off, because
             TensorRT 8.6.0 built an engine with wrong results from a U-Net with shared scales.
+        float_type: As in ``quantize``; ``cache`` bounds the values as a calibration cache does, and as
+            exact ranges if it is another mapping.
 
     Raises:
         ModelError: The model is quantized already, its opset is none for the target, or nothing in it
             can be quantized.
-        UsageError: A regular expression finds nothing, or the target is unknown.
+        UsageError: A regular expression finds nothing, the target is unknown, or has no float16 scales.
     """
-    form = find_target(target)
+    form = typed_target(find_target(target), float_type)
+    half = float_type == "fp16"
     _refuse_quantized(model)
     proto, notes = fit_opset(model, form)
     plan = plan_placement(proto, cache, keep_float, share=share_scales)
     if not plan.weights:
         raise ModelError(f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan)}")
     groups, subgraphs = explain_float(GraphView(proto, cache), plan)
-    pairs = tuple(QdqWriter(proto, cache).apply(plan))
+    pairs = tuple(QdqWriter(proto, cache, half_scales=half).apply(plan))
     result = OnnxModel(model.path.with_suffix(".int8.onnx"), proto, model.external_files)
-    _check(result)
+    check_valid(result, "quantized")
     left = tuple(plan.left_float)
     explanation = Explanation(pairs, left, groups, subgraphs, tuple(plan.shared), tuple(plan.warnings))
     notes += explanation_notes(explanation)
-    return QuantizedModel(result, pairs, left, tuple(notes), explanation, form.name)
+    quantized = QuantizedModel(result, pairs, left, tuple(notes), explanation, form.name)
+    return _with_half_rest(quantized, cache) if half else quantized
+
+
+def _with_half_rest(quantized: QuantizedModel, cache: Mapping[str, float]) -> QuantizedModel:
+    ranges = cache if isinstance(cache, CalibrationCache) else {n: amax_of(s) for n, s in cache.items()}
+    half = convert_float16(quantized.model, ranges=ranges)
+    model = OnnxModel(quantized.model.path, half.model.proto, quantized.model.external_files)
+    notes = (*quantized.notes, *half.notes)
+    return replace(quantized, model=model, notes=notes, kept_float32=half.kept)
 
 
 def _refuse_quantized(model: OnnxModel) -> None:
@@ -187,28 +205,3 @@ def _why_nothing(plan: Plan) -> str:
             "cannot have below opset 19. Give the float32 model; TensorRT makes FP16 of what stays in float."
         )
     return f"For one, {first.op} {first.node!r}: {first.reason}. Does the cache belong to this model?"
-
-
-def _check(model: OnnxModel) -> None:
-    # The checker takes one protocol buffer; types and shapes stand in for weights that it cannot hold.
-    small = model.byte_size <= PROTOBUF_LIMIT
-    proto = _with_foreign_domain(model.proto if small else without_large_weights(model.proto))
-    try:
-        onnx.checker.check_model(proto)
-    except onnx.checker.ValidationError as error:
-        raise ModelError(f"The quantized form of {model.path} is not valid ONNX: {error}") from error
-
-
-def _with_foreign_domain(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model as the checker takes it: TensorRT's parser reads plug-ins of ONNX's own domain as well."""
-    functions = {function.name for function in proto.functions}
-    foreign = [n.op_type not in functions and not n.domain and not is_standard(n) for n in proto.graph.node]
-    if not any(foreign):
-        return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    for node, apart in zip(copy.graph.node, foreign, strict=True):
-        if apart:
-            node.domain = _FOREIGN
-    copy.opset_import.append(onnx.helper.make_opsetid(_FOREIGN, 1))
-    return copy

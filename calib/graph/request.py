@@ -8,6 +8,7 @@ from typing import Any
 
 from calib.calibrators import CalibrationCache, make_calibrator, sidecar_path
 from calib.data import (
+    Array,
     Dataset,
     Recipe,
     Stream,
@@ -24,9 +25,10 @@ from calib.graph.feeds import FeedBuilder
 from calib.graph.intake import OnnxModel, load_model
 from calib.graph.job import CalibrationJob
 
-__all__ = ["Request", "make_job"]
+__all__ = ["Request", "make_job", "sample_feeds"]
 
 _BATCH_SIZE = 32
+_FEW = 8
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,37 @@ def make_job(
         seed=seed if recipe is None or seed is not None else recipe.calibration.seed,
         tensorrt=wanted.tensorrt,
     )
+
+
+def sample_feeds(model: OnnxModel, data: Any, samples: int) -> list[dict[str, Array]]:
+    """A few samples, as a model takes them.
+
+    Args:
+        model: The model.
+        data: What ``calibrate`` takes as data.
+        samples: How many, up to whole batches; fewer where the data has no more.
+
+    Returns:
+        Batches, one array for each input.
+
+    Raises:
+        CalibError: Something cannot be used, with what and why.
+    """
+    builder = FeedBuilder(model.inputs, str(model.path))
+    _, opened = _opened(data, model, Request("minmax", None, None, None, None, "8.6.0", None))
+    fixed = model.fixed_batch
+    batches = opened.batches(fixed) if isinstance(opened, Stream) else opened.batches(fixed or _FEW)
+    feeds: list[dict[str, Array]] = []
+    read = 0
+    for batch in batches:
+        if fixed in (None, len(batch)):
+            feeds.append(builder.feeds(batch))
+        read += len(batch)
+        if read >= samples:
+            break
+    if not feeds:
+        raise UsageError(f"{model.path} insists on batches of {fixed}: give at least that many samples.")
+    return feeds
 
 
 def _opened(data: Any, model: OnnxModel, wanted: Request) -> tuple[Recipe | None, Dataset | Stream]:

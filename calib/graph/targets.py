@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 from calib.errors import UsageError
 
-__all__ = ["DEFAULT_TARGET", "TARGETS", "Target", "find_target"]
+__all__ = ["DEFAULT_TARGET", "TARGETS", "FloatType", "Target", "find_target", "typed_target"]
 
 DEFAULT_TARGET = "tensorrt-8.6"
+
+FloatType = Literal["fp32", "fp16"]
+"""Type of what is not INT8 in a Q/DQ model."""
+
+_HALF_SCALES = 19
 
 
 @dataclass(frozen=True)
@@ -19,7 +24,7 @@ class Target:
     """A runtime, and the form of Q/DQ model that it reads.
 
     What all of them share is not in here: zero points are int8 zeros, given as the third input; scales
-    are positive float32 constants; weights are stored as INT8 with a DequantizeLinear alone; bias stays
+    are positive constants; weights are stored as INT8 with a DequantizeLinear alone; bias stays
     float.
 
     Attributes:
@@ -29,7 +34,7 @@ class Target:
         sure_opset: The highest opset that every release under this name reads; None as above.
         zero_point: Whether the third input of QuantizeLinear and DequantizeLinear may be missing. It is
             written in either case, since all of them read it.
-        scale_type: Type of every scale.
+        scale_types: Types that scales can have.
         remark: What is to know about the runtime.
     """
 
@@ -38,7 +43,7 @@ class Target:
     most_opset: int | None
     sure_opset: int | None
     zero_point: Literal["required", "optional"]
-    scale_type: Literal["float32"]
+    scale_types: tuple[FloatType, ...]
     remark: str
 
 
@@ -50,7 +55,7 @@ _ALL = (
         17,
         17,
         "required",
-        "float32",
+        ("fp32",),
         "Build with the INT8 flag set and without a calibrator.",
     ),
     Target(
@@ -59,7 +64,7 @@ _ALL = (
         22,
         20,
         "optional",
-        "float32",
+        ("fp32", "fp16"),
         "Build strongly typed, or with the INT8 flag set.",
     ),
     Target(
@@ -68,7 +73,7 @@ _ALL = (
         25,
         24,
         "optional",
-        "float32",
+        ("fp32", "fp16"),
         "Networks are strongly typed; there is no INT8 flag and no calibrator.",
     ),
     Target(
@@ -77,7 +82,7 @@ _ALL = (
         None,
         None,
         "optional",
-        "float32",
+        ("fp32", "fp16"),
         "Pairs stand where TensorRT wants them, and on no outputs, so that few of them become integer "
         "kernels: good for simulating an engine, not for speed on a CPU.",
     ),
@@ -104,3 +109,29 @@ def find_target(name: str) -> Target:
     close = difflib.get_close_matches(name.lower(), TARGETS, n=1, cutoff=0.4)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise UsageError(f"--target {name!r} is unknown.{hint} Targets: {', '.join(TARGETS)}.")
+
+
+def typed_target(target: Target, float_type: str) -> Target:
+    """What a target asks of a Q/DQ model whose rest has a type: scales in float16 need opset 19.
+
+    Args:
+        target: The target.
+        float_type: "fp32" or "fp16".
+
+    Raises:
+        UsageError: The target reads no scales of that type, or there is no such type.
+
+    >>> typed_target(find_target("tensorrt-11"), "fp16").least_opset
+    19
+    """
+    if float_type not in get_args(FloatType):
+        raise UsageError(f"--float-type {float_type!r} is unknown. Types: {', '.join(get_args(FloatType))}.")
+    if float_type not in target.scale_types:
+        able = ", ".join(other.name for other in _ALL if float_type in other.scale_types)
+        raise UsageError(
+            f"--float-type {float_type} is nothing for {target.name}: it reads Q/DQ scales in float32 alone. "
+            "Leave the option out and build with the FP16 and INT8 flags, "
+            f"which make FP16 of what is not INT8; or choose another --target: {able}."
+        )
+    least = max(target.least_opset, _HALF_SCALES) if float_type == "fp16" else target.least_opset
+    return replace(target, least_opset=least)

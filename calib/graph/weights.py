@@ -10,7 +10,11 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-__all__ = ["QuantizedWeight", "as_array", "constants", "quantize_weight"]
+__all__ = ["QuantizedWeight", "as_array", "constants", "quantize_weight", "round_scales"]
+
+_LEAST_HALF = 2.0**-17
+# 128 times a scale must be a float16 too.
+_MOST_HALF = 65504 / 128
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,28 @@ def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     return found
 
 
-def quantize_weight(weight: npt.NDArray[Any], axis: int) -> QuantizedWeight:
+def round_scales(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Scales rounded up to float16, so that no value is cut off; as they are where float16 is too coarse.
+
+    float16 has steps of 2^-24 at its low end. A scale from 2^-17 on grows by less than 1/128 there. Smaller
+    ones beside it belong to channels that hardly count, and get what there is.
+
+    Args:
+        scales: Of one tensor, positive.
+
+    >>> round_scales(np.array([0.1, 2.0**-26], np.float32)).tolist()
+    [0.10003662109375, 5.960464477539063e-08]
+    >>> round_scales(np.array([2.0**-26], np.float32)).tolist() == [2.0**-26]
+    True
+    """
+    if not _LEAST_HALF <= scales.max(initial=0) <= _MOST_HALF:
+        return scales
+    halves = scales.astype(np.float16)
+    low = halves.astype(np.float32) < scales
+    return np.where(low, np.nextafter(halves, np.float16(np.inf)), halves).astype(np.float32)
+
+
+def quantize_weight(weight: npt.NDArray[Any], axis: int, *, half_scales: bool = False) -> QuantizedWeight:
     """Quantizes a weight symmetrically, per channel.
 
     scale = max|w| / 127 over a channel, q = clamp(round-half-even(w / scale), −127, 127). A channel of
@@ -52,6 +77,7 @@ def quantize_weight(weight: npt.NDArray[Any], axis: int) -> QuantizedWeight:
     Args:
         weight: The weight, any float type.
         axis: The channel axis.
+        half_scales: Give scales that float16 holds exactly, by ``round_scales``.
 
     >>> import numpy as np
     >>> q = quantize_weight(np.array([[1.0, -0.5], [0.0, 0.0]]), axis=0)
@@ -66,6 +92,9 @@ def quantize_weight(weight: npt.NDArray[Any], axis: int) -> QuantizedWeight:
     scales = (np.where(amax > 0, amax, 1.0).astype(np.float32) / np.float32(127)).astype(np.float32)
     # A denormal channel divides to a scale of zero; the smallest normal number stands in for it.
     scales = np.maximum(scales, np.finfo(np.float32).tiny)
+    if half_scales:
+        # Dead channels have a scale that says nothing of the weight's size.
+        scales = np.where(amax > 0, round_scales(np.where(amax > 0, scales, 0)), round_scales(scales))
     values = np.clip(np.rint(exact / scales), -127, 127).astype(np.int8)
     return QuantizedWeight(values, scales.reshape(-1), axis)
 

@@ -49,7 +49,7 @@ def make_variants(
     Args:
         model: The FP32 model.
         precisions: "fp32", "fp16" or "int8".
-        calibrations: The scales for "int8", which is made once with each.
+        calibrations: The scales for "int8", which is made once with each; "fp16" takes their ranges.
         keep_float: Regular expressions of nodes that stay in float, for "int8".
         threads: Threads within an operator; None for every core.
 
@@ -59,7 +59,7 @@ def make_variants(
     """
     for precision in precisions:
         if precision != "int8":
-            yield _float(model, precision, threads)
+            yield _float(model, precision, calibrations, threads)
             continue
         if not calibrations:
             raise UsageError("INT8 needs a calibration cache.")
@@ -67,14 +67,31 @@ def make_variants(
             yield _int8(model, calibration, keep_float, threads)
 
 
-def _float(model: OnnxModel, precision: str, threads: int | None) -> Variant:
+def _float(
+    model: OnnxModel, precision: str, calibrations: Sequence[Calibration], threads: int | None
+) -> Variant:
     if precision == "fp16":
-        from calib.graph import to_float16
-
-        runner = OnnxRuntimeRunner(to_float16(model), "fp16", threads=threads)
-        return Variant(RunName("fp16"), runner, f"Converted from FP32; {runner.note}.")
+        return _half(model, calibrations, threads)
     runner = OnnxRuntimeRunner(model, "fp32", threads=threads)
     return Variant(RunName("fp32"), runner, f"The model as it is; {runner.note}.")
+
+
+def _half(model: OnnxModel, calibrations: Sequence[Calibration], threads: int | None) -> Variant:
+    from calib.graph import convert_float16
+
+    ranges = _largest(calibrations)
+    half = convert_float16(model, ranges=None if ranges is None else ranges.path)
+    runner = OnnxRuntimeRunner(half.model, "fp16", threads=threads)
+    source = "without ranges" if ranges is None else f"by the ranges of {ranges.path.name}"
+    nodes = f"{half.converted} nodes, {len(half.kept)} kept in float32"
+    description = f"Converted from FP32 {source}: {nodes}; {runner.note}."
+    return Variant(RunName("fp16"), runner, description)
+
+
+def _largest(calibrations: Sequence[Calibration]) -> Calibration | None:
+    """The calibration that says most of how large values become: min-max ranges hold the largest."""
+    exact = (found for found in calibrations if found.cache.algorithm == "MinMaxCalibration")
+    return next(exact, next(iter(calibrations), None))
 
 
 def _int8(

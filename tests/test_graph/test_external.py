@@ -12,7 +12,15 @@ from onnx import numpy_helper
 
 from calib.calibrators import CalibrationCache
 from calib.errors import ModelError, UsageError
-from calib.graph import ObservedSession, OnnxModel, load_model, open_session, quantize, session_options
+from calib.graph import (
+    ObservedSession,
+    OnnxModel,
+    convert_float16,
+    load_model,
+    open_session,
+    quantize,
+    session_options,
+)
 from calib.graph.external import write_model
 
 
@@ -99,7 +107,7 @@ def test_missing_weights_are_named(job: tuple[Path, Path]) -> None:
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a protocol buffer held 2000 bytes."""
-    for module in ("intake", "external", "runtime", "quantization"):
+    for module in ("intake", "external", "runtime", "validity"):
         monkeypatch.setattr(f"calib.graph.{module}.PROTOBUF_LIMIT", 2000)
 
 
@@ -118,6 +126,17 @@ def test_a_model_beyond_the_limit_runs_is_quantized_and_is_written(tmp_path: Pat
     assert len(result.pairs) == 4
     assert locations(tmp_path / "q.onnx") == {"q.onnx.data"}
     np.testing.assert_array_equal(run(tmp_path / "q.onnx", x=values), run(result.model, x=values))
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_a_model_beyond_the_limit_becomes_float16(tmp_path: Path) -> None:
+    large = OnnxModel(tmp_path / "m.onnx", network())
+    half = convert_float16(large, out=tmp_path / "h.onnx")
+    # 4608 + 4096 bytes of weights, of which float16 takes half.
+    assert half.model.byte_size == 4352
+    assert locations(tmp_path / "h.onnx") == {"h.onnx.data"}
+    values = samples(1, 8, 34, 34)
+    np.testing.assert_allclose(run(tmp_path / "h.onnx", x=values), run(large, x=values), atol=0.02)
 
 
 @pytest.mark.usefixtures("small_limit")

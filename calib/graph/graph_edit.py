@@ -1,0 +1,71 @@
+"""Names that are free in a graph, and constants that nothing reads any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import onnx
+
+from calib.graph.graph_view import inner_graphs, names_read_inside
+
+__all__ = ["FreshNames", "drop_unread"]
+
+_HOLDERS = ("Constant", "Identity")
+
+
+class FreshNames:
+    """Gives names that a graph does not have yet, for tensors and nodes alike.
+
+    Args:
+        graph: The graph.
+    """
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._taken = _names(graph)
+
+    def fresh(self, name: str) -> str:
+        """The name itself where it is free, else the name with the first number that is."""
+        candidate, number = name, 1
+        while candidate in self._taken:
+            candidate, number = f"{name}_{number}", number + 1
+        self._taken.add(candidate)
+        return candidate
+
+
+def drop_unread(graph: onnx.GraphProto, names: Iterable[str]) -> None:
+    """Takes away constants, and the nodes that hand them on, that nothing reads any more.
+
+    Args:
+        graph: The graph, which is changed.
+        names: Constants to look at; others stay, read or not.
+    """
+    dead = set(names)
+    while dead:
+        read = {name for node in graph.node for name in node.input}
+        read |= {output.name for output in graph.output}
+        read |= {name for node in graph.node for name in names_read_inside(node)}
+        dead = dead - read
+        named: tuple[Any, ...] = (graph.initializer, graph.input)
+        for group in named:
+            _delete(group, [i for i, item in enumerate(group) if item.name in dead])
+        holders = [i for i, n in enumerate(graph.node) if n.op_type in _HOLDERS and n.output[0] in dead]
+        dead = {name for i in holders for name in graph.node[i].input}
+        _delete(graph.node, holders)
+
+
+def _delete(group: Any, indices: Sequence[int]) -> None:
+    """Deletes by place: a protocol buffer's own ``remove`` would compare large weights with each other."""
+    for index in reversed(indices):
+        del group[index]
+
+
+def _names(graph: onnx.GraphProto) -> set[str]:
+    """Every tensor and node name of a graph and its subgraphs."""
+    names = {tensor.name for tensor in graph.initializer}
+    names |= {info.name for info in (*graph.input, *graph.output, *graph.value_info)}
+    for node in graph.node:
+        names.update((node.name, *node.input, *node.output))
+        for inner in inner_graphs(node):
+            names |= _names(inner)
+    return names

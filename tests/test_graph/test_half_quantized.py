@@ -1,0 +1,170 @@
+"""Q/DQ models whose rest is float16, and Q/DQ models that are converted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from goldens import NETS, digits
+from half_networks import in_memory, kept, run, run_half, sqnr
+from networks import conv_relu_gemm, model, node, samples, weight
+from onnx import TensorProto, numpy_helper
+
+from calib.calibrators import CalibrationCache
+from calib.errors import UsageError
+from calib.graph import QuantizedModel, convert_float16, load_model, quantize, quantize_model
+from calib.graph.weights import quantize_weight
+
+FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
+NAMES = ("x", "c1", "r1", "p1", "c2", "r2", "g", "f", "y")
+
+
+def element_types(proto: onnx.ModelProto) -> dict[str, int]:
+    graph = onnx.shape_inference.infer_shapes(proto, strict_mode=True).graph
+    infos = (*graph.value_info, *graph.input, *graph.output)
+    found = {info.name: info.type.tensor_type.elem_type for info in infos}
+    return {**found, **{tensor.name: tensor.data_type for tensor in graph.initializer}}
+
+
+def with_half(net: str, case: str) -> QuantizedModel:
+    return quantize(
+        NETS / f"{net}.onnx", NETS / f"{net}.{case}.cache", target="tensorrt-11", float_type="fp16"
+    )
+
+
+@pytest.mark.parametrize("case", ["entropy2", "minmax"])
+@pytest.mark.parametrize("net", ["plain", "res", "unet"])
+def test_trained_nets_lose_nothing_against_a_float32_rest(net: str, case: str) -> None:
+    images = digits()["xte"][:64]
+    before = load_model(NETS / f"{net}.onnx")
+    exact = run(before, input=images)[0]
+    plain = quantize(before, NETS / f"{net}.{case}.cache", target="tensorrt-11")
+    half = with_half(net, case)
+    onnx.checker.check_model(half.model.proto, full_check=True)
+    assert half.model.opset == 19
+    wanted, found = (sqnr(exact, run_half(m.model, input=images)[0]) for m in (plain, half))
+    assert found > wanted - 0.5
+    assert [pair.tensor for pair in half.pairs] == [pair.tensor for pair in plain.pairs]
+
+
+@pytest.mark.parametrize("net", ["plain", "res", "unet"])
+def test_every_pair_is_typed_as_tensorrt_wants_it(net: str) -> None:
+    """A scale has the type of what it quantizes; no cast stands between a pair and what it is for."""
+    proto = with_half(net, "minmax").model.proto
+    types = element_types(proto)
+    made = {name: item for item in proto.graph.node for name in item.output}
+    for item in proto.graph.node:
+        if item.op_type == "QuantizeLinear":
+            assert types[item.input[0]] == types[item.input[1]]
+        elif item.op_type == "DequantizeLinear":
+            assert types[item.input[1]] == types[item.output[0]] == HALF
+        elif item.op_type in ("Conv", "ConvTranspose", "Gemm"):
+            assert [made[name].op_type for name in item.input[:2]] == ["DequantizeLinear"] * 2
+            assert {types[name] for name in item.input} == {HALF}
+    # The input is quantized as it is, in float32: only the output is cast.
+    assert sum(item.op_type == "Cast" for item in proto.graph.node) == 1
+
+
+def test_scales_are_rounded_before_weights_are_quantized_with_them() -> None:
+    cache = dict.fromkeys(NAMES, 0.1)
+    half = quantize_model(in_memory(conv_relu_gemm()), cache, target="tensorrt-10", float_type="fp16")
+    weights = {t.name: numpy_helper.to_array(t) for t in half.model.proto.graph.initializer}
+    rounded = {pair.tensor: pair.scale for pair in half.activations}
+    # The next float16 above 0.1; the nearest, 0.09998, is below it.
+    assert rounded == dict.fromkeys(rounded, float(np.nextafter(np.float16(0.1), np.float16(1))))
+    kernel = {t.name: numpy_helper.to_array(t) for t in conv_relu_gemm().graph.initializer}["w1"]
+    scale = weights["w1_scale"] if "w1_scale" in weights else weights["w1_scale_float16"]
+    assert scale.dtype == np.float16
+    step = scale.astype(np.float32)[:, None, None, None]
+    assert (np.abs(weights["w1_quantized"] * step - kernel) <= step * 0.5001).all()
+
+
+def test_rounded_scales_of_tiny_and_dead_channels() -> None:
+    values = np.array([[1.0, 0.5], [1e-4, 3e-5], [1e-7, 0.0], [0.0, 0.0]], np.float32)
+    found = quantize_weight(values, axis=0, half_scales=True)
+    assert np.array_equal(found.scales, found.scales.astype(np.float16))
+    # 1e-4 / 127 is 13.2 steps of 2^-24: 14 of them.
+    assert found.scales.tolist()[1:3] == [14 * 2.0**-24, 2.0**-24]
+    assert np.abs(found.values[1] * found.scales[1] - values[1]).max() <= found.scales[1] / 2
+    assert found.values[3].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_weight_that_is_tiny_as_a_whole_keeps_its_scales(dead: bool) -> None:
+    values = np.array([[1e-5, 2e-6], [0.0 if dead else 1e-5, 0.0]], np.float32)
+    found = quantize_weight(values, axis=0, half_scales=True)
+    assert found.scales[0] == np.float32(1e-5) / np.float32(127)
+
+
+def test_a_weight_with_a_scale_beyond_float16_keeps_its_node_in_float32() -> None:
+    proto = conv_relu_gemm()
+    kernel = next(t for t in proto.graph.initializer if t.name == "w2")
+    kernel.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(kernel) * np.float32(1e-4), "w2"))
+    network = in_memory(proto)
+    half = quantize_model(network, dict.fromkeys(NAMES, 0.05), target="tensorrt-11", float_type="fp16")
+    left = {item.node: item.reason for item in half.kept_float32}
+    assert "float16 is too coarse for it" in left["conv2"]
+    types = element_types(half.model.proto)
+    conv = next(item for item in half.model.proto.graph.node if item.name == "conv2")
+    made = {name: item for item in half.model.proto.graph.node for name in item.output}
+    assert {types[name] for name in conv.input} == {FLOAT}
+    assert [made[name].op_type for name in conv.input] == ["DequantizeLinear"] * 2
+    x = samples(4, 3, 8, 8)
+    wanted = quantize_model(network, dict.fromkeys(NAMES, 0.05), target="tensorrt-11")
+    assert sqnr(run(wanted.model, x=x)[0], run_half(half.model, x=x)[0]) > 25
+
+
+def test_one_pair_for_readers_of_both_types() -> None:
+    """Each type has a DequantizeLinear of its own; they give the same values."""
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="first", pads=[1, 1, 1, 1]),
+        node("Conv", ["a", "v"], ["p"], name="left", pads=[1, 1, 1, 1]),
+        node("Conv", ["a", "u"], ["q"], name="right", pads=[1, 1, 1, 1]),
+    ]
+    weights = {"w": weight(4, 3, 3, 3), "v": weight(2, 4, 3, 3, seed=1), "u": weight(2, 4, 3, 3, seed=2)}
+    shapes = {"p": ["n", 2, 8, 8], "q": ["n", 2, 8, 8]}
+    network = in_memory(model(nodes, {"x": ["n", 3, 8, 8]}, shapes, weights, opset=19))
+    quantized = quantize_model(network, {"x": 0.03, "a": 0.02}, target="tensorrt-11").model
+    ranges = {"x": 4.0, "a": 3.0, "p": 9000.0, "q": 3.0}
+    result = convert_float16(quantized, ranges=ranges)
+    assert set(kept(result)) >= {"left"}
+    types = element_types(result.model.proto)
+    readers = {item.name: [types[name] for name in item.input] for item in result.model.proto.graph.node}
+    assert readers["left"] == [FLOAT, FLOAT]
+    assert readers["right"] == [HALF, HALF]
+    pairs = [
+        n for n in result.model.proto.graph.node if n.op_type == "DequantizeLinear" and "a_q" in n.input[0]
+    ]
+    assert len(pairs) == 2
+    x = samples(2, 3, 8, 8)
+    exact = run(quantized, x=x)
+    for wanted, found in zip(exact, run_half(result.model, x=x), strict=True):
+        assert sqnr(wanted, found) > 25
+
+
+def test_below_opset_19_pairs_stay_float32() -> None:
+    quantized = quantize_model(in_memory(conv_relu_gemm()), dict.fromkeys(NAMES, 0.05)).model
+    result = convert_float16(quantized)
+    assert "float16 scales need opset 19; the model has 17" in kept(result)["conv1"]
+    assert not [t for t in result.model.proto.graph.initializer if t.data_type == HALF]
+
+
+@pytest.mark.parametrize(
+    ("target", "float_type", "message"),
+    [
+        (
+            "tensorrt-8.6",
+            "fp16",
+            r"tensorrt-8\.6: it reads Q/DQ scales in float32 alone.*FP16 and INT8 flags",
+        ),
+        ("tensorrt-11", "bf16", r"--float-type 'bf16' is unknown\. Types: fp32, fp16"),
+    ],
+)
+def test_refusals(target: str, float_type: str, message: str, tmp_path: Path) -> None:
+    out = tmp_path / "m.onnx"
+    cache = CalibrationCache(dict.fromkeys(NAMES, 0.05))
+    with pytest.raises(UsageError, match=message):
+        quantize(in_memory(conv_relu_gemm()), cache, target=target, float_type=float_type, out=out)  # type: ignore[arg-type]
+    assert not out.exists()
