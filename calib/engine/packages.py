@@ -58,6 +58,7 @@ PACKAGES = (
     Package("torchvision", "0.19", "torch"),
     Package("tensorrt", "8.6", "tensorrt"),
     Package("pycuda", "2024.1", "tensorrt"),
+    Package("nvidia-ml-py", "12.535", "tensorrt"),
 )
 
 
