@@ -57,8 +57,8 @@ PACKAGES = (
     Package("torch", "2.4", "torch"),
     Package("torchvision", "0.19", "torch"),
     Package("tensorrt", "8.6", "tensorrt"),
-    Package("pycuda", "2024.1", "tensorrt"),
     Package("nvidia-ml-py", "12.535", "tensorrt"),
+    Package("pycuda", "2024.1", "tensorrt"),
 )
 
 

@@ -119,8 +119,6 @@ class Context:
         return np.frombuffer(raw, kind).reshape(shape)
 
     def _input(self, tensor: Tensor) -> np.ndarray:
-        if tensor.host:
-            return self._host(tensor)
         kind, shape = np.dtype(NUMPY[tensor.kind]), self.shapes[tensor.name]
         buffer = self.module.device.memory[self.addresses[tensor.name]]
         return buffer.content[: int(np.prod(shape)) * kind.itemsize].view(kind).reshape(shape)
@@ -134,24 +132,30 @@ class Context:
         if self.network.fails:
             self.module.say("ERROR", "3: [executionContext.cpp::enqueueV3] Error Code 3: API Usage Error")
             return False
+        # Sizes are read when the network is enqueued: a graph that is captured has them fixed.
+        sizes = {tensor.name: self._host(tensor) for tensor in self.network.inputs if tensor.host}
         if not self.allocators:
-            stream.add(self.network.gpu_ms, self._run)
+            stream.add(self.network.gpu_ms, lambda: self._run(sizes))
             return True
         # The size of such an output is known only when it is computed: TensorRT waits.
         stream.add(self.network.gpu_ms, lambda: None)
         stream.synchronize()
-        return self._run_with_allocators()
+        return self._run_with_allocators(sizes)
 
-    def _run(self) -> None:
-        found = self._outputs({tensor.name: self._input(tensor) for tensor in self.network.inputs})
+    def _feeds(self, sizes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        device = {tensor.name: self._input(tensor) for tensor in self.network.inputs if not tensor.host}
+        return {**device, **sizes}
+
+    def _run(self, sizes: dict[str, np.ndarray]) -> None:
+        found = self._outputs(self._feeds(sizes))
         for tensor in self.network.outputs:
             self._store(tensor, found[tensor.name], self.addresses[tensor.name])
         if self.profiler is not None:
             for name, milliseconds in self.network.layers.items():
                 self.profiler.report_layer_time(name, milliseconds)
 
-    def _run_with_allocators(self) -> bool:
-        found = self._outputs({tensor.name: self._input(tensor) for tensor in self.network.inputs})
+    def _run_with_allocators(self, sizes: dict[str, np.ndarray]) -> bool:
+        found = self._outputs(self._feeds(sizes))
         for tensor in self.network.outputs:
             value = found[tensor.name]
             if tensor.name not in self.allocators:

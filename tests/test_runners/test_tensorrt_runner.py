@@ -280,12 +280,10 @@ def test_every_buffer_is_freed_also_where_one_cannot_be(fake: FakeTensorRT) -> N
 
 def test_what_went_wrong_first_is_what_is_told(fake: FakeTensorRT) -> None:
     fake.plans[b"plan"] = doubling()
-    with (
-        pytest.raises(KeyError, match="first"),
-        TensorRTRunner(b"plan", "fp32", device=fake.device, api=fake.api) as runner,
-    ):
-        runner.infer({"x": rows(2)})
-        fake.device.fail_free = True
+    runner = TensorRTRunner(b"plan", "fp32", device=fake.device, api=fake.api)
+    runner.infer({"x": rows(2)})
+    fake.device.fail_free = True
+    with pytest.raises(KeyError, match="first"), runner:
         raise KeyError("first")
     fake.device.check_nothing_left()
 

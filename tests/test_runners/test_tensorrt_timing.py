@@ -78,15 +78,16 @@ def test_another_shape_is_captured_anew(open_runner: Open, device: FakeDevice) -
 def test_other_sizes_in_a_shape_tensor_are_captured_anew(open_runner: Open, device: FakeDevice) -> None:
     runner = open_runner(
         FakeNetwork(
-            [Tensor("x", (2,)), Tensor("times", (1,), DataType.INT32, [(1,), (1,), (3,)], host=True)],
-            [Tensor("y", (-1,))],
-            lambda x, times: (np.tile(x, int(times[0])),),
+            [Tensor("x", (4,)), Tensor("start", (1,), DataType.INT32, [(0,), (1,), (2,)], host=True)],
+            [Tensor("y", (2,))],
+            lambda x, start: (x[int(start[0]) :][:2],),
         ),
         cuda_graph=True,
     )
-    for times in (3, 1, 1):
-        found = runner.infer({"x": np.array([1, 2], np.float32), "times": np.array([times])})
-        np.testing.assert_array_equal(found["y"], [1, 2] * times)
+    x = np.arange(4, dtype=np.float32)
+    for start in (2, 0, 0):
+        found = runner.infer({"x": x, "start": np.array([start])})
+        np.testing.assert_array_equal(found["y"], [start, start + 1])
     assert [graph.launches for graph in device.graphs] == [1, 2]
 
 
