@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from calib.engine.api import load_api
-from calib.engine.building import build
-from calib.engine.memory import Device, open_device
 from networks import conv_relu_gemm, model, node, samples, save
 from onnx import TensorProto
 
 from calib.data import load_recipe, open_validation
 from calib.demo import DEMO_MODEL
 from calib.engine import TelemetrySampler
+from calib.engine.api import load_api
+from calib.engine.building import build
+from calib.engine.memory import Device, open_device
 from calib.errors import EngineError, ValidationError
 from calib.graph import load_model, open_session, session_options
 from calib.runners import TensorRTRunner

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from calib.engine.api import Api, find_features
 from test_runners.fake_gpu import FakeDevice
+
+from calib.engine.api import Api, find_features
 
 __all__ = ["FakeNetwork", "FakeTensorRT", "Tensor"]
 
