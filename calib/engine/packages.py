@@ -64,6 +64,7 @@ PACKAGES = (
     Package("torch", "2.4", "torch"),
     Package("torchvision", "0.19", "torch"),
     Package("tensorrt", "8.6", "tensorrt"),
+    Package("nvidia-ml-py", "12.535", "tensorrt"),
     Package("pycuda", "2024.1", "tensorrt"),
     Package("tensorrt-rtx-cu13-bindings", "1.7.1.116", "tensorrt-rtx"),
     Package("tensorrt-rtx-cu13-libs", "1.7.1.116", "tensorrt-rtx"),

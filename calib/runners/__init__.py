@@ -1,6 +1,8 @@
 """Runners: one protocol over ONNX Runtime, TensorRT and PyTorch."""
 
 from calib.runners.base import Runner
+from calib.runners.batch_times import BatchTimes
 from calib.runners.onnx_runtime import OnnxRuntimeRunner
+from calib.runners.tensorrt import TensorRTRunner
 
-__all__ = ["OnnxRuntimeRunner", "Runner"]
+__all__ = ["BatchTimes", "OnnxRuntimeRunner", "Runner", "TensorRTRunner"]

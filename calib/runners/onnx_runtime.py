@@ -16,6 +16,7 @@ from calib.data import Array
 from calib.errors import ModelError, UsageError, ValidationError
 from calib.graph.faults import describe_fault
 from calib.graph.runtime import open_session, runtime_errors, session_options
+from calib.runners.casting import as_declared
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel
@@ -165,7 +166,7 @@ class OnnxRuntimeRunner:
                 f"The {self.precision} model has inputs {sorted(self._types)}, "
                 f"the feeds are {sorted(feeds)}. Give one array for each input."
             )
-        return {name: _as_declared(name, feeds[name], dtype) for name, dtype in self._types.items()}
+        return {name: as_declared(name, feeds[name], dtype) for name, dtype in self._types.items()}
 
 
 def _settings(threads: int | None, optimize: bool) -> dict[str, str]:
@@ -194,30 +195,6 @@ def _checked_output(spec: Any) -> str:
         )
     name: str = spec.name
     return name
-
-
-def _as_declared(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
-    if array.dtype == dtype:
-        return array
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ValidationError(
-            f"Input {name!r} is declared {dtype}, got {array.dtype}: converting it would lose values."
-        )
-    with np.errstate(over="ignore"):
-        cast = array.astype(dtype)
-    _check_kept(name, array, cast)
-    return cast
-
-
-def _check_kept(name: str, array: Array, cast: Array) -> None:
-    floats = cast.dtype.kind == "f"
-    lost = np.isinf(cast) & np.isfinite(array) if floats else cast != array
-    if lost.any():
-        raise ValidationError(
-            f"Input {name!r} is declared {cast.dtype}, which cannot hold {array[lost][0]!s} "
-            f"(and {int(lost.sum()) - 1} more of its values). Scale the input in the recipe, "
-            "or leave this precision out."
-        )
 
 
 def _computed(model: OnnxModel | bytes | str | os.PathLike[str]) -> OnnxModel:

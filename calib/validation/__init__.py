@@ -1,5 +1,6 @@
 """Validation: what each precision costs in accuracy and takes in time."""
 
+from calib.validation.gpu_latency import GpuLatency, GpuLatencyPlan, measure_gpu_latency
 from calib.validation.results import (
     CalibrationRecord,
     DatasetRecord,
@@ -20,6 +21,8 @@ __all__ = [
     "CalibrationRecord",
     "DatasetRecord",
     "Environment",
+    "GpuLatency",
+    "GpuLatencyPlan",
     "Latency",
     "Metric",
     "ModelRecord",
@@ -27,6 +30,7 @@ __all__ = [
     "PrecisionRun",
     "Results",
     "WorstSample",
+    "measure_gpu_latency",
     "read_results",
     "validate",
     "write_results",

@@ -12,7 +12,8 @@ class LatencyPart:
     """One of the times that make up a batch on a GPU, in milliseconds.
 
     Attributes:
-        name: "host to device", "device to host", "enqueue" or "end to end".
+        name: "host to device", "device to host", "enqueue" or "end to end"; and of "GPU compute" and "with
+            transfers" (host to device + GPU compute + device to host) the one that is not the latency.
         median_ms: Median.
         p90_ms: 90th percentile.
         p99_ms: 99th percentile.
