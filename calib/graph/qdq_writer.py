@@ -51,14 +51,21 @@ class QdqWriter:
     Args:
         proto: The model, which is changed.
         cache: Tensor → scale, before scales were shared.
+        float_weights: Store weights in float, quantized in the graph, and not as INT8.
         half_scales: Round every scale to what float16 holds: the scales stay float32, and become float16
             later without another rounding.
     """
 
     def __init__(
-        self, proto: onnx.ModelProto, cache: Mapping[str, float], *, half_scales: bool = False
+        self,
+        proto: onnx.ModelProto,
+        cache: Mapping[str, float],
+        *,
+        float_weights: bool = False,
+        half_scales: bool = False,
     ) -> None:
         self._graph = proto.graph
+        self._float_weights = float_weights
         self._half_scales = half_scales
         self._cache = cache
         self._constants = constants(proto.graph)
@@ -123,26 +130,32 @@ class QdqWriter:
     def _weight(self, name: str, axis: int, users: Sequence[int], nodes: Sequence[onnx.NodeProto]) -> Pair:
         weight = quantize_weight(as_array(self._constants[name]), axis, half_scales=self._half_scales)
         restored = self._fresh(f"{name}_dequantized")
-        restore_node = helper.make_node(
-            "DequantizeLinear",
-            self._weight_parameters(name, weight),
-            [restored],
-            name=self._fresh(f"{name}_DequantizeLinear"),
-            axis=axis,
-        )
-        self._before.setdefault(min(users), []).append(restore_node)
+        self._before.setdefault(min(users), []).extend(self._weight_nodes(name, weight, restored))
         for index in users:
             nodes[index].input[1] = restored
         rule = f"weight of {nodes[users[0]].op_type}, a scale for each channel of axis {axis}"
         readers = tuple(label(nodes[i]) for i in users)
         return Pair(name, float(weight.scales.max()), readers, weight=True, rule=rule)
 
-    def _weight_parameters(self, name: str, weight: QuantizedWeight) -> list[str]:
-        return [
-            self._constant(f"{name}_quantized", weight.values),
+    def _weight_nodes(self, name: str, weight: QuantizedWeight, restored: str) -> list[onnx.NodeProto]:
+        """What makes the restored weight: a DequantizeLinear of INT8 values, or both nodes on float ones."""
+        parameters = [
             self._constant(f"{name}_scale", weight.scales),
             self._constant(f"{name}_zero_point", np.zeros(len(weight.scales), np.int8)),
         ]
+        nodes = []
+        if self._float_weights:
+            quantized = self._fresh(f"{name}_quantized")
+            nodes.append(self._node("QuantizeLinear", name, [name, *parameters], quantized, weight.axis))
+        else:
+            quantized = self._constant(f"{name}_quantized", weight.values)
+        return [
+            *nodes,
+            self._node("DequantizeLinear", name, [quantized, *parameters], restored, weight.axis),
+        ]
+
+    def _node(self, kind: str, name: str, inputs: Sequence[str], output: str, axis: int) -> onnx.NodeProto:
+        return helper.make_node(kind, inputs, [output], name=self._fresh(f"{name}_{kind}"), axis=axis)
 
     def _constant(self, name: str, value: Array) -> str:
         unique = self._fresh(name)

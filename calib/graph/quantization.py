@@ -166,7 +166,10 @@ def quantize_model(
     if not plan.weights:
         raise ModelError(f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan)}")
     groups, subgraphs = explain_float(GraphView(proto, cache), plan)
-    pairs = tuple(QdqWriter(proto, cache, half_scales=half).apply(plan))
+    multiplies = any(node.op_type == "MatMul" for node in proto.graph.node)
+    in_float = multiplies and form.weights == "but for matmul"
+    writer = QdqWriter(proto, cache, float_weights=in_float, half_scales=half)
+    pairs = tuple(writer.apply(plan))
     result = OnnxModel(model.path.with_suffix(".int8.onnx"), proto, model.external_files)
     check_valid(result, "quantized")
     left = tuple(plan.left_float)

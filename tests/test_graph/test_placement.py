@@ -450,3 +450,21 @@ def test_unknown_target_is_refused_with_the_nearest(name: str, meant: str | None
 def test_all_targets_need_weights_per_channel() -> None:
     # DequantizeLinear has an axis since opset 13.
     assert min(target.least_opset for target in TARGETS.values()) == 13
+
+
+@pytest.mark.parametrize(("target", "in_float"), [("tensorrt-8.6", True), ("tensorrt-10", False)])
+def test_weights_beside_a_matmul_stay_in_float_for_tensorrt_8(target: str, in_float: bool) -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Flatten", ["c"], ["f"]),
+        node("MatMul", ["f", "m"], ["y"]),
+    ]
+    weights = {"w": weight(4, 3, 3, 3), "m": weight(4, 6, seed=1)}
+    proto = model(nodes, {"x": [1, 3, 3, 3]}, {"y": None}, weights)
+    result = quantize_model(in_memory(proto), dict.fromkeys("xf", 0.02), target=target)
+    kinds = {tensor.name: tensor.data_type for tensor in result.model.proto.graph.initializer}
+    assert {name for name in kinds if name in weights} == ({"w", "m"} if in_float else set())
+    # The same values in either form.
+    x = samples(1, 3, 3, 3)
+    other = quantize_model(in_memory(proto), dict.fromkeys("xf", 0.02), target="onnxruntime")
+    np.testing.assert_array_equal(run(result.model, x=x)[0], run(other.model, x=x)[0])
