@@ -155,7 +155,7 @@ class _Export:
         name: str,
     ) -> None:
         bound = bind_inputs(network, given, name)
-        self._signature = Signature(dynamic_inputs(bound.inputs, dynamic), bound.by_keyword, bound.variadic)
+        self._signature = Signature(dynamic_inputs(bound.inputs, dynamic), bound.form)
         self._network = network
         self._name = name
         found = self._outputs({})

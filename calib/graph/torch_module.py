@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib.util
 import inspect
 import os
@@ -116,7 +117,8 @@ def load_module(
             with ``weights_only=True``, which runs no code.
 
     Returns:
-        The module, on the CPU and in evaluation mode. It is the given one, not a copy.
+        The module, on the CPU and in evaluation mode. Of a given module it is a copy: the caller's may be
+        in training, or on a GPU.
 
     Raises:
         UsageError: The text has another form, or there are arguments for a module that is there already.
@@ -143,7 +145,8 @@ def _made(found: Any, arguments: dict[str, Any], name: str) -> nn.Module:
             raise UsageError(
                 f"{name} is a module already: arguments ({', '.join(arguments)}) go to a factory."
             )
-        return found
+        with foreign_code(f"Copying {name}"):
+            return copy.deepcopy(found)
     if not callable(found):
         raise ModelError(
             f"{name} is no network: expected a torch module, or a class or function that makes one, "

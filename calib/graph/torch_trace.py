@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import io
 import logging
 import re
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from calib.data import Array
-from calib.errors import EngineError, ModelError, UsageError, require
+from calib.errors import EngineError, ModelError, require
 from calib.graph.lower_opset import LOWEST_OPSET, lower_to_17
+from calib.graph.torch_call import CallForm, call_form
 from calib.graph.torch_faults import explain_fault
 from calib.graph.torch_inputs import NetworkInput
 from calib.graph.torch_names import name_nodes
@@ -33,17 +33,15 @@ _NATIVE_OPSET = 18
 
 @dataclass(frozen=True)
 class Signature:
-    """How ``forward`` is called.
+    """The inputs of a network, and how they are passed.
 
     Attributes:
         inputs: The inputs with names, in the order of the ONNX model.
-        by_keyword: Whether they are keyword arguments.
-        variadic: Whether they all go to one ``*args``.
+        form: How ``forward`` is called with them.
     """
 
     inputs: tuple[NetworkInput, ...]
-    by_keyword: bool
-    variadic: bool = False
+    form: CallForm
 
     def arrays(self, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
         """Example values by input name.
@@ -57,8 +55,7 @@ class Signature:
         """The same as positional and keyword arguments: copies, since ``forward`` may change them."""
         import torch
 
-        tensors = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        return ((), tensors) if self.by_keyword else (tuple(tensors.values()), {})
+        return self.form.arguments({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
 
     def dynamic_shapes(self, dimensions: Mapping[str, Any]) -> Any:
         """What torch.export takes as ``dynamic_shapes``; None where no size may vary."""
@@ -67,16 +64,13 @@ class Signature:
         axes = [
             {axis: dimensions[label] for axis, label in item.dynamic.items()} or None for item in self.inputs
         ]
-        if self.by_keyword:
+        if self.form.by_keyword:
             return {item.name: found for item, found in zip(self.inputs, axes, strict=True)}
-        return (tuple(axes),) if self.variadic else tuple(axes)
+        return (tuple(axes),) if self.form.variadic else tuple(axes)
 
 
 def bind_inputs(module: nn.Module, inputs: Sequence[NetworkInput], name: str) -> Signature:
-    """Finds out which argument of ``forward`` each input is.
-
-    Where every name is a parameter of ``forward``, inputs are passed by keyword; otherwise in their order.
-    An input without a name takes its parameter's.
+    """Finds out which argument of ``forward`` each input is, and names those that have no name.
 
     Args:
         module: The network.
@@ -86,39 +80,12 @@ def bind_inputs(module: nn.Module, inputs: Sequence[NetworkInput], name: str) ->
     Raises:
         UsageError: ``forward`` takes more inputs, or fewer.
     """
-    parameters = inspect.signature(module.forward).parameters
-    known = [key for key, item in parameters.items() if item.kind not in _VARIADIC]
-    variadic = any(item.kind is inspect.Parameter.VAR_POSITIONAL for item in parameters.values())
-    if all(item.name in known for item in inputs):
-        ordered = sorted(inputs, key=lambda item: known.index(item.name))
-        signature = Signature(tuple(ordered), by_keyword=True)
-    else:
-        defaults = [*known, *(f"input_{number}" for number in range(len(known), len(inputs)))]
-        named = [
-            item if item.name else replace(item, name=default)
-            for item, default in zip(inputs, defaults, strict=False)
-        ]
-        signature = Signature(tuple(named), by_keyword=False, variadic=variadic and not known)
-    _check_bound(module, signature, name)
-    return signature
-
-
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-def _check_bound(module: nn.Module, signature: Signature, name: str) -> None:
-    names = [item.name for item in signature.inputs]
-    places: tuple[list[str], dict[str, str]] = (
-        ([], dict.fromkeys(names, "")) if signature.by_keyword else (names, {})
-    )
-    try:
-        inspect.signature(module.forward).bind(*places[0], **places[1])
-    except TypeError as error:
-        wanted = inspect.signature(module.forward)
-        raise UsageError(
-            f"The inputs given ({', '.join(names)}) do not fit forward{wanted} of {name}: {error}. "
-            "Give an --input for each argument, in order or by its name."
-        ) from error
+    form = call_form(module, [item.name for item in inputs], name)
+    if form.by_keyword:
+        named = {item.name: item for item in inputs}
+        return Signature(tuple(named[label] for label in form.names), form)
+    pairs = zip(inputs, form.names, strict=True)
+    return Signature(tuple(replace(item, name=label) for item, label in pairs), form)
 
 
 def trace(

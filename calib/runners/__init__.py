@@ -3,6 +3,7 @@
 from calib.runners.base import Runner
 from calib.runners.batch_times import BatchTimes
 from calib.runners.onnx_runtime import OnnxRuntimeRunner
+from calib.runners.pytorch import PyTorchRunner
 from calib.runners.tensorrt import TensorRTRunner
 
-__all__ = ["BatchTimes", "OnnxRuntimeRunner", "Runner", "TensorRTRunner"]
+__all__ = ["BatchTimes", "OnnxRuntimeRunner", "PyTorchRunner", "Runner", "TensorRTRunner"]
