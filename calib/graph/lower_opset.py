@@ -21,6 +21,9 @@ __all__ = ["LOWEST_OPSET", "lower_to_17"]
 
 LOWEST_OPSET = 17
 
+# Reductions that leave a single value as it is; L1, L2 and the logarithms do not.
+_UNCHANGED = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd")
+
 _Constants = Mapping[str, onnx.TensorProto]
 _Sizes = Mapping[str, tuple[int | None, ...]]
 
@@ -86,6 +89,8 @@ def _reduce(node: onnx.NodeProto, constants: _Constants) -> onnx.NodeProto:
         raise _Refused("its axes are computed")
     values = numpy_helper.to_array(constants[axes]).tolist() if axes else []
     if not values and _attribute(node, "noop_with_empty_axes", 0):
+        if node.op_type not in _UNCHANGED:
+            raise _Refused("it reduces no axes")
         return helper.make_node("Identity", node.input[:1], node.output, name=node.name)
     _remove(node, "noop_with_empty_axes")
     del node.input[1:]

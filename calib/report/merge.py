@@ -239,9 +239,10 @@ def _rows(sources: tuple[Source, ...]) -> tuple[Row, ...]:
     )
     rows = []
     for source in sources:
-        labels = Counter(run.label for run in source.results.runs)
+        # Labels name the runner already, but for results of other tools: add it where they do not.
+        runners = Counter(label for label, _ in {(run.label, run.runner) for run in source.results.runs})
         for run in source.results.runs:
-            parts = [run.label, source.key, run.runner if labels[run.label] > 1 else ""]
+            parts = [run.label, source.key, run.runner if runners[run.label] > 1 else ""]
             label = shorten(visible(" · ".join(part for part in parts if part)), _LABEL_LIMIT)
             seen[label] += 1
             number = f" #{seen[label]}" if seen[label] > 1 else ""

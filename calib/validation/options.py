@@ -75,8 +75,8 @@ class Options:
             )
         if self.runner in _WITHOUT_INT8 and "int8" in self.precisions:
             raise UsageError(
-                f"--runner {self.runner} runs {' and '.join(default_precisions(self.runner))}: INT8 is in the "
-                "ONNX model alone. Leave int8 out of --precisions, and validate it with another runner; "
+                f"--runner {self.runner} runs {' and '.join(default_precisions(self.runner))}: INT8 is in "
+                "the ONNX model alone. Leave int8 out of --precisions, and validate it with another runner; "
                 "calib report puts the results in one table."
             )
 
