@@ -14,16 +14,18 @@ if TYPE_CHECKING:
     from calib.engine.building import build
     from calib.graph.calibration import calibrate
     from calib.graph.quantization import quantize
+    from calib.graph.torch_export import export
     from calib.report import write_report
     from calib.validation import validate
 
-__all__ = ["__version__", "build", "calibrate", "quantize", "validate", "write_report"]
+__all__ = ["__version__", "build", "calibrate", "export", "quantize", "validate", "write_report"]
 
 __version__ = "0.1.0"
 
 _HOME = {
     "build": "calib.engine.building",
     "calibrate": "calib.graph.calibration",
+    "export": "calib.graph.torch_export",
     "quantize": "calib.graph.quantization",
     "validate": "calib.validation",
     "write_report": "calib.report",

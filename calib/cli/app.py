@@ -14,6 +14,7 @@ from calib.cli.cache import cache_app
 from calib.cli.calibrate import calibrate_command
 from calib.cli.demo import demo_command
 from calib.cli.doctor import doctor_command
+from calib.cli.export import export_command
 from calib.cli.fp16 import fp16_command
 from calib.cli.inspect import inspect_command
 from calib.cli.quantize import quantize_command
@@ -56,6 +57,7 @@ def _root(
 
 for _name, _function, _summary in (
     ("demo", demo_command, "The whole job on shipped data, on a CPU"),
+    ("export", export_command, "PyTorch network → ONNX model"),
     ("calibrate", calibrate_command, "Model + data → TensorRT calibration cache"),
     ("quantize", quantize_command, "Model + cache → model with Q/DQ nodes"),
     ("fp16", fp16_command, "Model → float16, but for what leaves its range"),

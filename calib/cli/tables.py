@@ -72,12 +72,13 @@ def _title(results: Results) -> Text:
 
 
 def _caption(results: Results) -> Text | None:
-    timed = [run.latency for run in results.runs if run.latency is not None]
+    timed = [(run.label, run.latency) for run in results.runs if run.latency is not None]
     if not timed:
         return None
-    batch = f"Latency of batches of {timed[0].batch_size}."
-    simulated = any(latency.simulated for latency in timed)
-    return Text(f"{batch} {_SIMULATION}" if simulated else batch)
+    batch = f"Latency of batches of {timed[0][1].batch_size}."
+    simulated = [label for label, latency in timed if latency.simulated]
+    scope = f"{', '.join(simulated)}: " if len(simulated) < len(timed) else ""
+    return Text(f"{batch} {scope}{_SIMULATION}" if simulated else batch)
 
 
 def _share(name: str) -> Callable[[Row], str]:

@@ -22,18 +22,38 @@ _KeepFloat = Annotated[
     list[str] | None,
     typer.Option(metavar="REGEX", help="Nodes that stay in float in INT8; may be repeated."),
 ]
-_Precisions = Annotated[str, typer.Option(help="Which to compare; FP32 is always run, as the baseline.")]
+_Precisions = Annotated[
+    str | None,
+    typer.Option(help="Which to compare, such as fp32,fp16,int8; all that the runner has by default."),
+]
 _Recipe = Annotated[str, typer.Option(help="Dataset recipe: a YAML file, or the name of a shipped one.")]
-_Runner = Annotated[str, typer.Option(help="onnxruntime: the CPU, with INT8 simulated in float.")]
+_Runner = Annotated[
+    str,
+    typer.Option(help="onnxruntime: the CPU, with INT8 simulated in float. pytorch: the network of --torch."),
+]
 _Scores = Annotated[str | None, typer.Option(help="The output that holds class scores, if several could.")]
 _Overlap = Annotated[bool, typer.Option("--allow-overlap", help="Validate on calibration samples too.")]
+_Torch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FACTORY", help="The network that the model came from, for --runner pytorch."
+    ),
+]
+_TorchArguments = Annotated[
+    list[str] | None,
+    typer.Option("--torch-arg", metavar="NAME=VALUE", help="Argument of the factory; may be repeated."),
+]
+_TorchDevice = Annotated[
+    str | None, typer.Option(help="cuda, cuda:1 or cpu; a GPU by default, where there is one.")
+]
+_TorchWeights = Annotated[Path | None, typer.Option(help="State dict of the network.")]
 _Threads = Annotated[int | None, typer.Option(help="Threads inside an operator; one a core.")]
 
 
 def validate_command(
     model: Annotated[Path, typer.Argument(help="The FP32 ONNX model.", metavar="MODEL.onnx")],
     data: _Recipe,
-    precisions: _Precisions = "fp32,fp16,int8",
+    precisions: _Precisions = None,
     runner: _Runner = "onnxruntime",
     cache: _Caches = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results.json.")] = None,
@@ -46,15 +66,24 @@ def validate_command(
     scores: _Scores = None,
     allow_overlap: _Overlap = False,
     threads: _Threads = None,
+    torch: _Torch = None,
+    torch_weights: _TorchWeights = None,
+    torch_arguments: _TorchArguments = None,
+    torch_device: _TorchDevice = None,
+    torch_compile: Annotated[
+        bool, typer.Option("--torch-compile", help="Apply torch.compile to the network.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Compare a model's FP32, FP16 and INT8: outputs, accuracy, latency."""
+    from calib.graph.torch_module import parse_arguments
     from calib.validation import validate
 
+    wanted = None if precisions is None else [name.strip() for name in precisions.split(",") if name.strip()]
     results = validate(
         model,
         data,
-        precisions=[name.strip() for name in precisions.split(",") if name.strip()],
+        precisions=wanted,
         runner=runner,
         cache=cache,
         samples=samples,
@@ -67,6 +96,11 @@ def validate_command(
         scores=scores,
         allow_overlap=allow_overlap,
         threads=threads,
+        torch=torch,
+        torch_weights=torch_weights,
+        torch_arguments=parse_arguments(torch_arguments or ()),
+        torch_device=torch_device,
+        torch_compile=torch_compile,
     )
     _show(results, out, as_json)
 

@@ -18,6 +18,9 @@ from calib.graph.request import sample_feeds
 from calib.graph.runtime import open_session, session_options
 from calib.graph.shared_scales import SharedScale
 from calib.graph.targets import DEFAULT_TARGET, TARGETS, Target, find_target
+from calib.graph.torch_check import OutputCheck
+from calib.graph.torch_export import ExportedModel, export
+from calib.graph.torch_module import load_module
 
 __all__ = [
     "DEFAULT_TARGET",
@@ -26,6 +29,7 @@ __all__ = [
     "CalibrationResult",
     "Counted",
     "Explanation",
+    "ExportedModel",
     "FeedBuilder",
     "FloatGroup",
     "HalfError",
@@ -35,6 +39,7 @@ __all__ = [
     "LeftFloat",
     "ObservedSession",
     "OnnxModel",
+    "OutputCheck",
     "Pair",
     "QuantizedModel",
     "SharedScale",
@@ -45,10 +50,12 @@ __all__ = [
     "calibrate_shard",
     "convert_float16",
     "count_range",
+    "export",
     "find_target",
     "finish_partial",
     "layer_table",
     "load_model",
+    "load_module",
     "open_session",
     "quantize",
     "quantize_model",

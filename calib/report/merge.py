@@ -142,9 +142,9 @@ class Merged:
         return next(iter(same or known), None)
 
     def row_of(self, source: Source, sample: WorstSample) -> Row | None:
-        """The run that a worst sample belongs to."""
+        """The run that a worst sample belongs to; never the baseline, against which samples are worst."""
         wanted = (sample.precision, sample.calibration)
-        rows = (row for row in self.rows if row.source is source)
+        rows = (row for row in self.rows if row.source is source and not row.is_baseline)
         return next((row for row in rows if (row.run.precision, row.run.calibration) == wanted), None)
 
     def _siblings(self, row: Row) -> list[Row]:
@@ -239,9 +239,10 @@ def _rows(sources: tuple[Source, ...]) -> tuple[Row, ...]:
     )
     rows = []
     for source in sources:
-        runners = {run.runner for run in source.results.runs}
+        # Labels name the runner already, but for results of other tools: add it where they do not.
+        runners = Counter(label for label, _ in {(run.label, run.runner) for run in source.results.runs})
         for run in source.results.runs:
-            parts = [run.label, source.key, run.runner if len(runners) > 1 else ""]
+            parts = [run.label, source.key, run.runner if runners[run.label] > 1 else ""]
             label = shorten(visible(" · ".join(part for part in parts if part)), _LABEL_LIMIT)
             seen[label] += 1
             number = f" #{seen[label]}" if seen[label] > 1 else ""

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from calib.data import Array
 
-__all__ = ["Runner"]
+__all__ = ["RecordedRunner", "Runner"]
 
 
 class Runner(Protocol):
@@ -53,3 +53,17 @@ class Runner(Protocol):
     def time_ms(self, feeds: Mapping[str, Array]) -> float:
         """Runs one batch and returns how long it took, in milliseconds, when the result is complete."""
         ...
+
+
+class RecordedRunner(Runner, Protocol):
+    """A runner with what results keep of it.
+
+    Attributes:
+        simulated: True where the arithmetic of the precision is simulated in float.
+        model_bytes: Size of the model file, engine or weights.
+        session_options: Every setting that can change a figure, as text.
+    """
+
+    simulated: bool
+    model_bytes: int
+    session_options: dict[str, str]

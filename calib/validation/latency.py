@@ -54,7 +54,7 @@ def measure_latency(
     feeds: Sequence[Mapping[str, Array]],
     plan: LatencyPlan,
     *,
-    simulated: bool,
+    simulated: bool | Sequence[bool],
     now: Callable[[], float] = time.monotonic,
 ) -> tuple[Latency, ...]:
     """Times one batch on each runner, again and again, the runners in turn.
@@ -66,7 +66,7 @@ def measure_latency(
         runners: What to time, each through its ``time_ms``.
         feeds: One batch for each runner.
         plan: How many batches and how long.
-        simulated: True where the figures say nothing of TensorRT's speed.
+        simulated: True where the figures say nothing of TensorRT's speed: for all, or for each runner.
         now: The clock of the budget, in seconds.
 
     Returns:
@@ -80,12 +80,13 @@ def measure_latency(
             f"Latency needs one batch for each runner and a count above 0, got {len(runners)} runners, "
             f"{len(feeds)} batches and count {plan.count}."
         )
+    marks = [simulated] * len(runners) if isinstance(simulated, bool) else simulated
     start = now()
     # A fifth of the budget at most goes to the warm-up, whatever a batch takes.
     warmup = _rounds(runners, feeds, plan.warmup, 1, lambda: now() - start < plan.seconds / 5)
     timed = _rounds(runners, feeds, plan.count, plan.minimum, lambda: now() - start < plan.seconds)
     return tuple(
-        summarize(timed[i], warmup[i], plan.batch_size, clock=runner.clock, simulated=simulated)
+        summarize(timed[i], warmup[i], plan.batch_size, clock=runner.clock, simulated=marks[i])
         for i, runner in enumerate(runners)
     )
 
@@ -164,9 +165,12 @@ def latency_remarks(runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
 
 def latency_warnings(runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
     """What a reader of the latency must know: that it is simulated, or that a candidate is slower."""
-    if any(run.latency is not None and run.latency.simulated for run in runs):
-        return ("Latency is of a CPU simulation: it says nothing of TensorRT's speed.",)
-    return tuple(_sentence(*pair) for pair in _pairs(runs) if pair[0].median_ms > pair[1].median_ms)
+    timed = [run for run in runs if run.latency is not None]
+    simulated = [run.label for run in timed if run.latency is not None and run.latency.simulated]
+    scope = f" of {', '.join(simulated)}" if len(simulated) < len(timed) else ""
+    found = [f"Latency{scope} is of a CPU simulation: it says nothing of TensorRT's speed."]
+    slower = [_sentence(*pair) for pair in _pairs(runs) if pair[0].median_ms > pair[1].median_ms]
+    return (*(found if simulated else ()), *slower)
 
 
 class _Timed(NamedTuple):
@@ -175,16 +179,18 @@ class _Timed(NamedTuple):
 
 
 def _pairs(runs: Sequence[PrecisionRun]) -> list[tuple[_Timed, _Timed]]:
-    """Candidates, each with what it is compared with."""
-    timed: dict[str, list[_Timed]] = {}
+    """Candidates, each with what it is compared with: runs of the same software."""
+    timed: dict[tuple[str, str], list[_Timed]] = {}
     for run in runs:
         if run.latency is not None and not run.latency.simulated:
-            timed.setdefault(run.precision, []).append(_Timed(run.label, run.latency.median_ms))
+            key = run.runner, run.precision
+            timed.setdefault(key, []).append(_Timed(run.label, run.latency.median_ms))
     return [
         (candidate, other)
+        for runner in dict.fromkeys(runner for runner, _ in timed)
         for precision, against in (("fp16", "fp32"), ("int8", "fp32"), ("int8", "fp16"))
-        for candidate in timed.get(precision, ())
-        for other in timed.get(against, ())
+        for candidate in timed.get((runner, precision), ())
+        for other in timed.get((runner, against), ())
     ]
 
 

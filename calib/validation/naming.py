@@ -15,6 +15,8 @@ _METHODS = {
     "LegacyCalibration": "legacy",
 }
 
+_RUNNERS = {"pytorch": "PyTorch", "tensorrt": "TensorRT"}
+
 
 @dataclass(frozen=True)
 class RunName:
@@ -24,11 +26,13 @@ class RunName:
         precision: "fp32", "fp16" or "int8".
         calibration: Name of the calibration cache; empty where none is needed.
         several: Whether other calibrations are compared beside it, so that the label must tell them apart.
+        runner: The software that runs it, where that is not ONNX Runtime: "pytorch", "tensorrt".
     """
 
     precision: str
     calibration: str = ""
     several: bool = False
+    runner: str = ""
 
     @property
     def label(self) -> str:
@@ -38,8 +42,10 @@ class RunName:
         ('FP32', 'INT8')
         >>> RunName("int8", "entropy", several=True).label
         'INT8 entropy'
+        >>> RunName("fp16", runner="pytorch").label
+        'PyTorch FP16'
         """
-        precision = self.precision.upper()
+        precision = " ".join(filter(None, (_RUNNERS.get(self.runner), self.precision.upper())))
         return f"{precision} {self.calibration}" if self.several and self.calibration else precision
 
 

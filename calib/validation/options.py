@@ -12,12 +12,14 @@ from typing import Any
 
 from calib.errors import EngineError, UsageError
 from calib.validation.latency import LatencyPlan
+from calib.validation.torch_source import TorchSource
 
-__all__ = ["PRECISIONS", "Options", "ordered_precisions"]
+__all__ = ["PRECISIONS", "Options", "default_precisions", "ordered_precisions"]
 
 PRECISIONS = ("fp32", "fp16", "int8")
 
 _RUNNERS = ("onnxruntime", "tensorrt", "pytorch")
+_WITHOUT_INT8 = ("pytorch",)
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Options:
 
     Attributes:
         precisions: "fp32", "fp16", "int8"; FP32 is always run, as the baseline.
-        runner: "onnxruntime".
+        runner: "onnxruntime" or "pytorch".
         caches: Calibration caches; INT8 needs one, and is run once for each.
         samples: Number of validation samples; None for all.
         batch_size: Samples a batch.
@@ -37,6 +39,7 @@ class Options:
         scores: The output that holds class scores.
         allow_overlap: Whether calibration samples may be validated on.
         threads: Threads within an operator; None for every core.
+        torch: The PyTorch network, for the runner "pytorch".
     """
 
     precisions: tuple[str, ...] = PRECISIONS
@@ -51,14 +54,31 @@ class Options:
     scores: str | None = None
     allow_overlap: bool = False
     threads: int | None = None
+    torch: TorchSource | None = None
 
     def __post_init__(self) -> None:
         _check_runner(self.runner)
+        self._check_torch()
         if self.precisions != ordered_precisions(self.precisions):
             raise UsageError(f"Precisions must begin with fp32 and not repeat, got {self.precisions}.")
         for name, value in (("Samples", self.samples), ("Batch size", self.batch_size)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1, got {value}.")
+
+    def _check_torch(self) -> None:
+        if (self.runner == "pytorch") != (self.torch is not None):
+            raise UsageError(
+                "--runner pytorch needs the network that the model came from: --torch module:factory, such "
+                "as --torch net.py:Net."
+                if self.torch is None
+                else f"--torch {self.torch.name} is for --runner pytorch, got --runner {self.runner}."
+            )
+        if self.runner in _WITHOUT_INT8 and "int8" in self.precisions:
+            raise UsageError(
+                f"--runner {self.runner} runs {' and '.join(default_precisions(self.runner))}: INT8 is in "
+                "the ONNX model alone. Leave int8 out of --precisions, and validate it with another runner; "
+                "calib report puts the results in one table."
+            )
 
     @property
     def results_path(self) -> Path | None:
@@ -99,7 +119,7 @@ class Options:
             values = value if isinstance(value, tuple) else (value,)
             for item in values:
                 words += [flag] if item is True else [flag, str(item)]
-        return shlex.join(words)
+        return shlex.join([*words, *(self.torch.words() if self.torch else ())])
 
     def call(self, model: str, dataset: str) -> str:
         """The call that repeats the run on a dataset that was made in Python.
@@ -109,6 +129,8 @@ class Options:
             dataset: The dataset's name.
         """
         options = {"precisions": self.precisions, **self._changed()}
+        if self.torch is not None:
+            options.update(self.torch.keywords())
         if self.seed is not None:
             options["seed"] = self.seed
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
@@ -116,9 +138,10 @@ class Options:
 
     def _changed(self) -> dict[str, Any]:
         """Options that are not as they are by default, by the name they have in Python."""
-        usual = Options(precisions=self.precisions)
+        usual = Options()
         caches = self.caches[0] if len(self.caches) == 1 else self.caches
         pairs = {
+            "runner": (self.runner, "onnxruntime"),
             "cache": (caches, ()),
             "samples": (self.samples, None),
             "batch_size": (self.batch_size, usual.batch_size),
@@ -152,12 +175,21 @@ def ordered_precisions(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("fp32", *names)))
 
 
+def default_precisions(runner: str) -> tuple[str, ...]:
+    """The precisions that a runner has.
+
+    >>> default_precisions("onnxruntime"), default_precisions("pytorch")
+    (('fp32', 'fp16', 'int8'), ('fp32', 'fp16'))
+    """
+    return PRECISIONS[:2] if runner in _WITHOUT_INT8 else PRECISIONS
+
+
 def _check_runner(name: str) -> None:
     _check_known("runner", name, _RUNNERS)
-    if name != "onnxruntime":
+    if name == "tensorrt":
         raise EngineError(
-            f"This version of calib cannot validate on {name} yet; it runs models on ONNX Runtime. "
-            "Leave --runner out, or use --runner onnxruntime."
+            f"This version of calib cannot validate on {name} yet; it runs models on ONNX Runtime and "
+            "PyTorch. Use --runner onnxruntime or --runner pytorch."
         )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from calib.progress import track
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.environment import describe_environment
 from calib.validation.latency import LatencyPlan, latency_warnings, measure_latency
-from calib.validation.options import PRECISIONS, Options, ordered_precisions
+from calib.validation.options import Options, default_precisions, ordered_precisions
 from calib.validation.provenance import Calibration, read_calibrations
 from calib.validation.results import (
     SCHEMA_VERSION,
@@ -29,9 +29,12 @@ from calib.validation.results import (
     write_results,
 )
 from calib.validation.subject import Subject, batches, latency_batch, open_subject
+from calib.validation.torch_source import TorchSource
 from calib.validation.variants import Variant, make_variants
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from calib.graph import FeedBuilder, OnnxModel
 
 __all__ = ["validate"]
@@ -43,7 +46,7 @@ def validate(
     model: str | os.PathLike[str] | OnnxModel,
     data: str | os.PathLike[str] | Recipe | Dataset,
     *,
-    precisions: Sequence[str] = PRECISIONS,
+    precisions: Sequence[str] | None = None,
     runner: str = "onnxruntime",
     cache: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     samples: int | None = None,
@@ -57,14 +60,20 @@ def validate(
     scores: str | None = None,
     allow_overlap: bool = False,
     threads: int | None = None,
+    torch: nn.Module | Callable[..., Any] | str | None = None,
+    torch_weights: str | os.PathLike[str] | None = None,
+    torch_arguments: Mapping[str, Any] | None = None,
+    torch_device: str | None = None,
+    torch_compile: bool = False,
 ) -> Results:
     """Compares a model's precisions with its FP32 baseline: outputs, accuracy, latency.
 
     Args:
         model: The FP32 ONNX model, or its path.
         data: A recipe, its path or shipped name, or a dataset.
-        precisions: "fp32", "fp16", "int8". FP32 is always run, as the baseline.
-        runner: "onnxruntime". INT8 is simulated there in float, as TensorRT computes it.
+        precisions: "fp32", "fp16", "int8"; None for all that the runner has. FP32 is always run.
+        runner: "onnxruntime", where INT8 is simulated in float, as TensorRT computes it; or "pytorch", which
+            runs ``torch`` in FP32 and FP16. The baseline is the model in FP32 on ONNX Runtime.
         cache: The calibration cache, or several to compare: INT8 needs one, and is run once for each.
             Their samples are left out of the validation.
         samples: Number of validation samples; None for all.
@@ -78,6 +87,12 @@ def validate(
         scores: The output that holds class scores; None finds it.
         allow_overlap: Validate on calibration samples too; they are counted and warned of.
         threads: Threads within an operator; None for every core.
+        torch: The PyTorch network that the model was exported from: a module, what makes one, or
+            "package.module:name".
+        torch_weights: File of its state dict, read with ``weights_only=True``.
+        torch_arguments: Keyword arguments of what makes it.
+        torch_device: "cuda", "cuda:1" or "cpu"; None for a GPU where torch has one.
+        torch_compile: Whether ``torch.compile`` is applied to it.
 
     Returns:
         Everything that was found.
@@ -87,7 +102,7 @@ def validate(
         CalibError: Model, data or cache cannot be used, with what and why; nothing is written then.
     """
     options = Options(
-        precisions=ordered_precisions(precisions),
+        precisions=ordered_precisions(default_precisions(runner) if precisions is None else precisions),
         runner=runner,
         caches=_cache_paths(cache),
         samples=samples,
@@ -99,6 +114,9 @@ def validate(
         scores=scores,
         allow_overlap=allow_overlap,
         threads=threads,
+        torch=None
+        if torch is None
+        else TorchSource(torch, torch_weights, dict(torch_arguments or {}), torch_device, torch_compile),
     )
     return _run(model, data, options)
 
@@ -164,6 +182,14 @@ class _Found:
     variants: tuple[Variant, ...]
     latencies: tuple[Latency | None, ...]
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of all runners, the baseline's first."""
+        found: dict[str, str] = {}
+        for variant in self.variants:
+            found = {**variant.runner.session_options, **found}
+        return found
+
 
 class _ValidationRun:
     """One model, one dataset, all precisions."""
@@ -207,22 +233,15 @@ class _ValidationRun:
                 for candidate in comparison.findings[1:]
                 for sample in comparison.worst(candidate, _WORST)
             ),
-            environment=describe_environment(found.variants[0].runner.session_options),
+            environment=describe_environment(found.settings),
             calibrations=tuple(calibration.record(dataset) for calibration in self._calibrations),
             warnings=self._warnings(found, runs),
         )
 
     def _measure(self) -> _Found:
-        options = self._options
         with ExitStack() as stack:
             variants = []
-            for variant in make_variants(
-                self._model,
-                options.precisions,
-                self._calibrations,
-                keep_float=options.keep_float,
-                threads=options.threads,
-            ):
+            for variant in make_variants(self._model, self._options, self._calibrations):
                 stack.enter_context(variant.runner)
                 variants.append(variant)
             comparison = self._compare(variants)
@@ -252,8 +271,8 @@ class _ValidationRun:
             plan = LatencyPlan(fixed, plan.count, plan.warmup, plan.seconds, plan.minimum)
         feeds = self._builder.feeds(latency_batch(self._subject.dataset, plan.batch_size))
         runners = [variant.runner for variant in variants]
-        # Whatever a CPU takes, TensorRT takes something else.
-        return measure_latency(runners, [feeds] * len(runners), plan, simulated=True)
+        simulated = [variant.simulated_latency for variant in variants]
+        return measure_latency(runners, [feeds] * len(runners), plan, simulated=simulated)
 
     def _batch_notes(self) -> tuple[str, ...]:
         fixed = self._model.fixed_batch

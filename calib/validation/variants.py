@@ -1,121 +1,102 @@
-"""The precisions of one model, each as a runner on the CPU."""
+"""The runs of a validation: the baseline first, then the precisions on the runner that was chosen.
+
+Each runner has a module ``variants_<runner>`` with one function ``make(model, options, calibrations)``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from calib.errors import UsageError
-from calib.runners import OnnxRuntimeRunner
+from calib.runners import RecordedRunner
 from calib.validation.naming import RunName
+from calib.validation.options import Options
 from calib.validation.provenance import Calibration
 
 if TYPE_CHECKING:
-    from calib.graph import OnnxModel, QuantizedModel
+    from calib.graph import OnnxModel
 
 __all__ = ["Variant", "make_variants"]
+
+_NO_REFERENCE = (
+    "onnxruntime is not installed here: the baseline is {label}, so that errors are against it and not "
+    "against ONNX Runtime's FP32. Install it with: pip install 'int8-calib[onnxruntime]'"
+)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A model in one precision.
+    """A model in one precision on one runner.
 
     Attributes:
         name: What the run is called.
         runner: Runs it.
         description: How the precision was made.
         quantized_tensors: Number of Q/DQ pairs; None for FP32 and FP16.
+        simulated_latency: Whether its latency says nothing of the speed on the runner's own hardware.
         warnings: What a reader must know of it.
     """
 
     name: RunName
-    runner: OnnxRuntimeRunner
+    runner: RecordedRunner
     description: str
     quantized_tensors: int | None = None
+    simulated_latency: bool = False
     warnings: tuple[str, ...] = ()
 
 
 def make_variants(
-    model: OnnxModel,
-    precisions: Sequence[str],
-    calibrations: Sequence[Calibration],
-    *,
-    keep_float: Sequence[str] = (),
-    threads: int | None = None,
+    model: OnnxModel, options: Options, calibrations: Sequence[Calibration]
 ) -> Iterator[Variant]:
-    """Makes the precisions of a model, one after another, and opens their runners.
+    """Makes the runs of a validation, one after another, and opens their runners.
+
+    The first one is the baseline: the model in FP32 on ONNX Runtime, whatever the runner. Where
+    onnxruntime is not installed it is the runner's own FP32, with a warning.
 
     Args:
         model: The FP32 model.
-        precisions: "fp32", "fp16" or "int8".
-        calibrations: The scales for "int8", which is made once with each; "fp16" takes their ranges.
-        keep_float: Regular expressions of nodes that stay in float, for "int8".
-        threads: Threads within an operator; None for every core.
+        options: Precisions, runner and what they need.
+        calibrations: The scales for "int8", which is made once with each.
 
     Raises:
         UsageError: "int8" without scales.
         ModelError: The model cannot be converted or run.
+        MissingExtraError: The runner's software is not installed.
     """
-    for precision in precisions:
-        if precision != "int8":
-            yield _float(model, precision, calibrations, threads)
-            continue
-        if not calibrations:
-            raise UsageError("INT8 needs a calibration cache.")
-        for calibration in calibrations:
-            yield _int8(model, calibration, keep_float, threads)
+    own = _MAKERS[options.runner](model, options, calibrations)
+    if options.runner == "onnxruntime":
+        yield from own
+        return
+    if importlib.util.find_spec("onnxruntime") is not None:
+        from calib.validation.variants_onnxruntime import make_reference
+
+        yield make_reference(model, options)
+        yield from own
+        return
+    # Precisions begin with FP32, so that the first of the runner's own can be the baseline.
+    baseline = next(own)
+    note = _NO_REFERENCE.format(label=baseline.name.label)
+    yield replace(baseline, warnings=(note, *baseline.warnings))
+    yield from own
 
 
-def _float(
-    model: OnnxModel, precision: str, calibrations: Sequence[Calibration], threads: int | None
-) -> Variant:
-    if precision == "fp16":
-        return _half(model, calibrations, threads)
-    runner = OnnxRuntimeRunner(model, "fp32", threads=threads)
-    return Variant(RunName("fp32"), runner, f"The model as it is; {runner.note}.")
+def _onnxruntime(
+    model: OnnxModel, options: Options, calibrations: Sequence[Calibration]
+) -> Iterator[Variant]:
+    from calib.validation import variants_onnxruntime
+
+    return variants_onnxruntime.make(model, options, calibrations)
 
 
-def _half(model: OnnxModel, calibrations: Sequence[Calibration], threads: int | None) -> Variant:
-    from calib.graph import convert_float16
+def _pytorch(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]) -> Iterator[Variant]:
+    from calib.validation import variants_pytorch
 
-    ranges = _largest(calibrations)
-    half = convert_float16(model, ranges=None if ranges is None else ranges.path)
-    runner = OnnxRuntimeRunner(half.model, "fp16", threads=threads)
-    source = "without ranges" if ranges is None else f"by the ranges of {ranges.path.name}"
-    nodes = f"{half.converted} nodes, {len(half.kept)} kept in float32"
-    description = f"Converted from FP32 {source}: {nodes}; {runner.note}."
-    return Variant(RunName("fp16"), runner, description)
+    return variants_pytorch.make(model, options, calibrations)
 
 
-def _largest(calibrations: Sequence[Calibration]) -> Calibration | None:
-    """The calibration that says most of how large values become: min-max ranges hold the largest."""
-    exact = (found for found in calibrations if found.cache.algorithm == "MinMaxCalibration")
-    return next(exact, next(iter(calibrations), None))
-
-
-def _int8(
-    model: OnnxModel, calibration: Calibration, keep_float: Sequence[str], threads: int | None
-) -> Variant:
-    from calib.graph import quantize_model
-
-    # The pairs of every target stand at the same places; this one takes any opset.
-    quantized = quantize_model(model, calibration.cache, keep_float, target="onnxruntime")
-    runner = OnnxRuntimeRunner(quantized.model, "int8", threads=threads)
-    left = len(quantized.left_float)
-    description = (
-        f"Scales of {calibration.path.name} ({calibration.cache.header}) as {len(quantized.pairs)} Q/DQ "
-        f"pairs, {len(quantized.activations)} of them on activations; "
-        f"{left} quantizable nodes left in float; {runner.note}."
-    )
-    warnings = _left_in_float(calibration.run.label, quantized)
-    return Variant(calibration.run, runner, description, len(quantized.pairs), warnings)
-
-
-def _left_in_float(label: str, quantized: QuantizedModel) -> tuple[str, ...]:
-    if not quantized.left_float:
-        return ()
-    shown = "; ".join(f"{left.node} ({left.reason})" for left in quantized.left_float[:5])
-    more = len(quantized.left_float) - 5
-    rest = f"; and {more} more" if more > 0 else ""
-    return (f"{label} leaves {len(quantized.left_float)} quantizable nodes in float: {shown}{rest}.",)
+_MAKERS: Mapping[str, Callable[[OnnxModel, Options, Sequence[Calibration]], Iterator[Variant]]] = {
+    "onnxruntime": _onnxruntime,
+    "pytorch": _pytorch,
+}

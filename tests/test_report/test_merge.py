@@ -32,6 +32,32 @@ def test_runs_of_the_same_name_are_numbered():
     assert [row.label for row in merge([twice]).rows] == ["FP32", "FP16", "INT8", "INT8 #2"]
 
 
+def test_pytorch_lies_beside_the_other_runners():
+    base = made.classifier()
+    fp32, fp16, _ = base.runs
+    both = replace(
+        base,
+        created="2026-07-16T08:00:00Z",
+        runs=(
+            fp32,
+            replace(fp32, runner="pytorch", label="PyTorch FP32", role="candidate"),
+            replace(fp16, runner="pytorch", label="PyTorch FP16", simulated=False),
+        ),
+        worst=(replace(base.worst[-1], precision="fp32"),),
+    )
+    merged = merge([both, made.gpu()])
+    assert [row.label for row in merged.rows[:3]] == ["FP32 · A", "PyTorch FP32 · A", "PyTorch FP16 · A"]
+    _, ours, half = merged.rows[:3]
+    assert merged.baseline_of(half) is merged.rows[0]
+    assert merged.row_of(merged.sources[0], both.worst[0]) is ours
+
+
+def test_runs_of_the_same_name_on_two_runners_name_them():
+    base = made.classifier()
+    both = replace(base, runs=(base.runs[0], replace(base.runs[0], runner="other", role="candidate")))
+    assert [row.label for row in merge([both]).rows] == ["FP32 · onnxruntime", "FP32 · other"]
+
+
 def test_nothing_to_report():
     with pytest.raises(UsageError, match="at least one results file"):
         merge([])

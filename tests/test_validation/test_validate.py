@@ -358,7 +358,7 @@ class TestRefusals:
                 r"Unknown runner 'onnx-runtime'\. Did you mean 'onnxruntime'",
             ),
             ({"runner": "tensorrt"}, EngineError, "cannot validate on tensorrt yet"),
-            ({"runner": "pytorch"}, EngineError, "cannot validate on pytorch yet"),
+            ({"runner": "pytorch"}, UsageError, "--runner pytorch needs the network .*--torch net.py:Net"),
             ({"batch_size": 0}, UsageError, "Batch size must be at least 1, got 0"),
             ({"samples": 0}, UsageError, "Samples must be at least 1, got 0"),
             ({"samples": 29}, UsageError, "29 validation samples are wanted, .* has 28"),

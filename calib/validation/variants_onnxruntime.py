@@ -1,0 +1,118 @@
+"""The precisions of one model on ONNX Runtime's CPU provider: FP32, and FP16 and INT8 simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from calib.errors import UsageError
+from calib.runners import OnnxRuntimeRunner
+from calib.validation.naming import RunName
+from calib.validation.options import Options
+from calib.validation.provenance import Calibration
+from calib.validation.variants import Variant
+
+if TYPE_CHECKING:
+    from calib.graph import OnnxModel, QuantizedModel
+
+__all__ = ["make", "make_reference"]
+
+
+def make(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]) -> Iterator[Variant]:
+    """Makes the precisions of a model, one after another, and opens their runners.
+
+    Args:
+        model: The FP32 model.
+        options: Precisions, nodes that stay in float, threads.
+        calibrations: The scales for "int8", which is made once with each; "fp16" takes their ranges.
+
+    Raises:
+        UsageError: "int8" without scales.
+        ModelError: The model cannot be converted or run.
+    """
+    for precision in options.precisions:
+        if precision != "int8":
+            yield _float(model, precision, calibrations, options.threads)
+            continue
+        if not calibrations:
+            raise UsageError("INT8 needs a calibration cache.")
+        for calibration in calibrations:
+            yield _int8(model, calibration, options.keep_float, options.threads)
+
+
+def make_reference(model: OnnxModel, options: Options) -> Variant:
+    """The FP32 run that the other runners are compared with too.
+
+    Args:
+        model: The FP32 model.
+        options: Threads.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model.
+    """
+    return _float(model, "fp32", (), options.threads)
+
+
+def _float(
+    model: OnnxModel, precision: str, calibrations: Sequence[Calibration], threads: int | None
+) -> Variant:
+    if precision == "fp16":
+        return _half(model, calibrations, threads)
+    runner = OnnxRuntimeRunner(model, "fp32", threads=threads)
+    return _variant(RunName("fp32"), runner, f"The model as it is; {runner.note}.")
+
+
+def _half(model: OnnxModel, calibrations: Sequence[Calibration], threads: int | None) -> Variant:
+    from calib.graph import convert_float16
+
+    ranges = _largest(calibrations)
+    half = convert_float16(model, ranges=None if ranges is None else ranges.path)
+    runner = OnnxRuntimeRunner(half.model, "fp16", threads=threads)
+    source = "without ranges" if ranges is None else f"by the ranges of {ranges.path.name}"
+    nodes = f"{half.converted} nodes, {len(half.kept)} kept in float32"
+    description = f"Converted from FP32 {source}: {nodes}; {runner.note}."
+    return _variant(RunName("fp16"), runner, description)
+
+
+def _largest(calibrations: Sequence[Calibration]) -> Calibration | None:
+    """The calibration that says most of how large values become: min-max ranges hold the largest."""
+    exact = (found for found in calibrations if found.cache.algorithm == "MinMaxCalibration")
+    return next(exact, next(iter(calibrations), None))
+
+
+def _variant(
+    name: RunName,
+    runner: OnnxRuntimeRunner,
+    description: str,
+    pairs: int | None = None,
+    warnings: tuple[str, ...] = (),
+) -> Variant:
+    # Whatever a CPU takes, TensorRT takes something else.
+    return Variant(name, runner, description, pairs, simulated_latency=True, warnings=warnings)
+
+
+def _int8(
+    model: OnnxModel, calibration: Calibration, keep_float: Sequence[str], threads: int | None
+) -> Variant:
+    from calib.graph import quantize_model
+
+    # The pairs of every target stand at the same places; this one takes any opset.
+    quantized = quantize_model(model, calibration.cache, keep_float, target="onnxruntime")
+    runner = OnnxRuntimeRunner(quantized.model, "int8", threads=threads)
+    left = len(quantized.left_float)
+    description = (
+        f"Scales of {calibration.path.name} ({calibration.cache.header}) as {len(quantized.pairs)} Q/DQ "
+        f"pairs, {len(quantized.activations)} of them on activations; "
+        f"{left} quantizable nodes left in float; {runner.note}."
+    )
+    warnings = _left_in_float(calibration.run.label, quantized)
+    return _variant(calibration.run, runner, description, len(quantized.pairs), warnings)
+
+
+def _left_in_float(label: str, quantized: QuantizedModel) -> tuple[str, ...]:
+    if not quantized.left_float:
+        return ()
+    shown = "; ".join(f"{left.node} ({left.reason})" for left in quantized.left_float[:5])
+    more = len(quantized.left_float) - 5
+    rest = f"; and {more} more" if more > 0 else ""
+    return (f"{label} leaves {len(quantized.left_float)} quantizable nodes in float: {shown}{rest}.",)
