@@ -29,7 +29,10 @@ _Precisions = Annotated[
 _Recipe = Annotated[str, typer.Option(help="Dataset recipe: a YAML file, or the name of a shipped one.")]
 _Runner = Annotated[
     str,
-    typer.Option(help="onnxruntime: the CPU, with INT8 simulated in float. pytorch: the network of --torch."),
+    typer.Option(
+        help="onnxruntime: the CPU, with INT8 simulated in float. tensorrt: engines on a GPU. "
+        "pytorch: the network of --torch."
+    ),
 ]
 _Scores = Annotated[str | None, typer.Option(help="The output that holds class scores, if several could.")]
 _Overlap = Annotated[bool, typer.Option("--allow-overlap", help="Validate on calibration samples too.")]
@@ -46,6 +49,27 @@ _TorchArguments = Annotated[
 _TorchDevice = Annotated[
     str | None, typer.Option(help="cuda, cuda:1 or cpu; a GPU by default, where there is one.")
 ]
+_Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="INPUT:SHAPE",
+        help="Range of an input for --runner tensorrt: x:1x3x224x224, or smallest:usual:largest.",
+    ),
+]
+_Level = Annotated[int | None, typer.Option(help="TensorRT's builder optimization level, 0 to 5.")]
+_Route = Annotated[
+    str,
+    typer.Option(help="INT8 engines: implicit (from the cache), explicit (Q/DQ model), both, or auto."),
+]
+_Rest = Annotated[str, typer.Option(help="What else INT8 engines may compute in: fp16 or fp32.")]
+_Workspace = Annotated[int | None, typer.Option(help="TensorRT's largest scratch memory of a layer, MiB.")]
+_TimingCache = Annotated[Path | None, typer.Option(help="Folder or file for TensorRT's kernel timings.")]
+_EngineCache = Annotated[Path | None, typer.Option(help="Folder where TensorRT engines are kept.")]
+_CudaGraph = Annotated[bool, typer.Option("--cuda-graph", help="Time engines launched as CUDA graphs.")]
+_Transfers = Annotated[
+    bool, typer.Option("--transfers", help="Latency of engines with the transfers to and from the GPU.")
+]
+_Profile = Annotated[bool, typer.Option(help="Time each layer of an engine.")]
 _TorchWeights = Annotated[Path | None, typer.Option(help="State dict of the network.")]
 _Threads = Annotated[int | None, typer.Option(help="Threads inside an operator; one a core.")]
 
@@ -73,11 +97,21 @@ def validate_command(
     torch_compile: Annotated[
         bool, typer.Option("--torch-compile", help="Apply torch.compile to the network.")
     ] = False,
+    shapes: _Shapes = None,
+    level: _Level = None,
+    route: _Route = "auto",
+    rest: _Rest = "fp16",
+    workspace: _Workspace = None,
+    timing_cache: _TimingCache = None,
+    engine_cache: _EngineCache = None,
+    cuda_graph: _CudaGraph = False,
+    transfers: _Transfers = False,
+    profile: _Profile = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Compare a model's FP32, FP16 and INT8: outputs, accuracy, latency."""
     from calib.graph.torch_module import parse_arguments
-    from calib.validation import validate
+    from calib.validation import EngineOptions, validate
 
     wanted = None if precisions is None else [name.strip() for name in precisions.split(",") if name.strip()]
     results = validate(
@@ -101,6 +135,18 @@ def validate_command(
         torch_arguments=parse_arguments(torch_arguments or ()),
         torch_device=torch_device,
         torch_compile=torch_compile,
+        engine=EngineOptions(
+            shapes=tuple(shapes or ()),
+            level=level,
+            route=route,
+            rest=rest,
+            workspace_mib=workspace,
+            timing_cache=timing_cache,
+            engine_cache=engine_cache,
+            cuda_graph=cuda_graph,
+            transfers=transfers,
+            profile=profile,
+        ),
     )
     _show(results, out, as_json)
 

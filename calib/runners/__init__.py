@@ -1,6 +1,5 @@
 """Runners: one protocol over ONNX Runtime, TensorRT and PyTorch."""
 
-<<<<<<< HEAD
 from calib.runners.base import RecordedRunner, Runner
 from calib.runners.batch_times import BatchTimes
 from calib.runners.onnx_runtime import OnnxRuntimeRunner

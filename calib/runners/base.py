@@ -61,9 +61,12 @@ class RecordedRunner(Runner, Protocol):
     Attributes:
         simulated: True where the arithmetic of the precision is simulated in float.
         model_bytes: Size of the model file, engine or weights.
-        session_options: Every setting that can change a figure, as text.
     """
 
     simulated: bool
     model_bytes: int
-    session_options: dict[str, str]
+
+    @property
+    def session_options(self) -> dict[str, str]:
+        """Every setting that can change a figure, as text."""
+        ...

@@ -1,5 +1,6 @@
 """Validation: what each precision costs in accuracy and takes in time."""
 
+from calib.validation.engine_options import EngineOptions
 from calib.validation.gpu_latency import GpuLatency, GpuLatencyPlan, measure_gpu_latency
 from calib.validation.results import (
     CalibrationRecord,
@@ -20,6 +21,7 @@ from calib.validation.run import validate
 __all__ = [
     "CalibrationRecord",
     "DatasetRecord",
+    "EngineOptions",
     "Environment",
     "GpuLatency",
     "GpuLatencyPlan",

@@ -27,12 +27,14 @@ class RunName:
         calibration: Name of the calibration cache; empty where none is needed.
         several: Whether other calibrations are compared beside it, so that the label must tell them apart.
         runner: The software that runs it, where that is not ONNX Runtime: "pytorch", "tensorrt".
+        form: What else tells it from others, such as "Q/DQ".
     """
 
     precision: str
     calibration: str = ""
     several: bool = False
     runner: str = ""
+    form: str = ""
 
     @property
     def label(self) -> str:
@@ -45,7 +47,8 @@ class RunName:
         >>> RunName("fp16", runner="pytorch").label
         'PyTorch FP16'
         """
-        precision = " ".join(filter(None, (_RUNNERS.get(self.runner), self.precision.upper())))
+        words = (_RUNNERS.get(self.runner), self.precision.upper(), self.form)
+        precision = " ".join(filter(None, words))
         return f"{precision} {self.calibration}" if self.several and self.calibration else precision
 
 

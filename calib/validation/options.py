@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calib.errors import EngineError, UsageError
+from calib.errors import UsageError
+from calib.validation.engine_options import EngineOptions
 from calib.validation.latency import LatencyPlan
 from calib.validation.torch_source import TorchSource
 
@@ -28,7 +29,7 @@ class Options:
 
     Attributes:
         precisions: "fp32", "fp16", "int8"; FP32 is always run, as the baseline.
-        runner: "onnxruntime" or "pytorch".
+        runner: "onnxruntime", "tensorrt" or "pytorch".
         caches: Calibration caches; INT8 needs one, and is run once for each.
         samples: Number of validation samples; None for all.
         batch_size: Samples a batch.
@@ -40,6 +41,7 @@ class Options:
         allow_overlap: Whether calibration samples may be validated on.
         threads: Threads within an operator; None for every core.
         torch: The PyTorch network, for the runner "pytorch".
+        engine: How engines are built and timed, for the runner "tensorrt".
     """
 
     precisions: tuple[str, ...] = PRECISIONS
@@ -55,9 +57,13 @@ class Options:
     allow_overlap: bool = False
     threads: int | None = None
     torch: TorchSource | None = None
+    engine: EngineOptions | None = None
 
     def __post_init__(self) -> None:
-        _check_runner(self.runner)
+        _check_known("runner", self.runner, _RUNNERS)
+        if self.engine is not None and self.engine.changed() and self.runner != "tensorrt":
+            given = " ".join(self.engine.words())
+            raise UsageError(f"{given} is for --runner tensorrt, got --runner {self.runner}.")
         self._check_torch()
         if self.precisions != ordered_precisions(self.precisions):
             raise UsageError(f"Precisions must begin with fp32 and not repeat, got {self.precisions}.")
@@ -119,7 +125,8 @@ class Options:
             values = value if isinstance(value, tuple) else (value,)
             for item in values:
                 words += [flag] if item is True else [flag, str(item)]
-        return shlex.join([*words, *(self.torch.words() if self.torch else ())])
+        words += self.torch.words() if self.torch else []
+        return shlex.join([*words, *(self.engine.words() if self.engine else ())])
 
     def call(self, model: str, dataset: str) -> str:
         """The call that repeats the run on a dataset that was made in Python.
@@ -131,6 +138,8 @@ class Options:
         options = {"precisions": self.precisions, **self._changed()}
         if self.torch is not None:
             options.update(self.torch.keywords())
+        if self.engine is not None and self.engine.changed():
+            options["engine"] = self.engine
         if self.seed is not None:
             options["seed"] = self.seed
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
@@ -182,15 +191,6 @@ def default_precisions(runner: str) -> tuple[str, ...]:
     (('fp32', 'fp16', 'int8'), ('fp32', 'fp16'))
     """
     return PRECISIONS[:2] if runner in _WITHOUT_INT8 else PRECISIONS
-
-
-def _check_runner(name: str) -> None:
-    _check_known("runner", name, _RUNNERS)
-    if name == "tensorrt":
-        raise EngineError(
-            f"This version of calib cannot validate on {name} yet; it runs models on ONNX Runtime and "
-            "PyTorch. Use --runner onnxruntime or --runner pytorch."
-        )
 
 
 def _check_known(what: str, name: str, known: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,14 @@ from calib.data import Dataset, Recipe
 from calib.files import check_writable
 from calib.progress import track
 from calib.validation.comparison import Comparison, PrecisionFindings
+from calib.validation.engine_options import EngineOptions
 from calib.validation.environment import describe_environment
-from calib.validation.latency import LatencyPlan, latency_warnings, measure_latency
+from calib.validation.latency import LatencyPlan, latency_warnings
 from calib.validation.options import Options, default_precisions, ordered_precisions
 from calib.validation.provenance import Calibration, read_calibrations
 from calib.validation.results import (
     SCHEMA_VERSION,
+    EngineRecord,
     Latency,
     ModelRecord,
     PrecisionRun,
@@ -29,6 +31,7 @@ from calib.validation.results import (
     write_results,
 )
 from calib.validation.subject import Subject, batches, latency_batch, open_subject
+from calib.validation.timing import Timing, time_variants
 from calib.validation.torch_source import TorchSource
 from calib.validation.variants import Variant, make_variants
 
@@ -65,6 +68,7 @@ def validate(
     torch_arguments: Mapping[str, Any] | None = None,
     torch_device: str | None = None,
     torch_compile: bool = False,
+    engine: EngineOptions | None = None,
 ) -> Results:
     """Compares a model's precisions with its FP32 baseline: outputs, accuracy, latency.
 
@@ -73,7 +77,8 @@ def validate(
         data: A recipe, its path or shipped name, or a dataset.
         precisions: "fp32", "fp16", "int8"; None for all that the runner has. FP32 is always run.
         runner: "onnxruntime", where INT8 is simulated in float, as TensorRT computes it; or "pytorch", which
-            runs ``torch`` in FP32 and FP16. The baseline is the model in FP32 on ONNX Runtime.
+            runs ``torch`` in FP32 and FP16; or "tensorrt", which builds engines and runs them on a GPU. The
+            baseline is the model in FP32 on ONNX Runtime.
         cache: The calibration cache, or several to compare: INT8 needs one, and is run once for each.
             Their samples are left out of the validation.
         samples: Number of validation samples; None for all.
@@ -93,6 +98,7 @@ def validate(
         torch_arguments: Keyword arguments of what makes it.
         torch_device: "cuda", "cuda:1" or "cpu"; None for a GPU where torch has one.
         torch_compile: Whether ``torch.compile`` is applied to it.
+        engine: How TensorRT's engines are built and timed.
 
     Returns:
         Everything that was found.
@@ -117,6 +123,7 @@ def validate(
         torch=None
         if torch is None
         else TorchSource(torch, torch_weights, dict(torch_arguments or {}), torch_device, torch_compile),
+        engine=engine,
     )
     return _run(model, data, options)
 
@@ -180,15 +187,17 @@ class _Found:
 
     comparison: Comparison
     variants: tuple[Variant, ...]
-    latencies: tuple[Latency | None, ...]
+    timing: Timing
+    engines: tuple[EngineRecord | None, ...]
+    settings: dict[str, str]
 
-    @property
-    def settings(self) -> dict[str, str]:
-        """The settings of all runners, the baseline's first."""
-        found: dict[str, str] = {}
-        for variant in self.variants:
-            found = {**variant.runner.session_options, **found}
-        return found
+
+def _settings(variants: Sequence[Variant]) -> dict[str, str]:
+    """The settings of all runners, the baseline's first; read while they are open."""
+    found: dict[str, str] = {}
+    for variant in variants:
+        found = {**variant.runner.session_options, **found}
+    return found
 
 
 class _ValidationRun:
@@ -236,6 +245,8 @@ class _ValidationRun:
             environment=describe_environment(found.settings),
             calibrations=tuple(calibration.record(dataset) for calibration in self._calibrations),
             warnings=self._warnings(found, runs),
+            ratios=found.timing.ratios,
+            telemetry=found.timing.telemetry,
         )
 
     def _measure(self) -> _Found:
@@ -245,8 +256,19 @@ class _ValidationRun:
                 stack.enter_context(variant.runner)
                 variants.append(variant)
             comparison = self._compare(variants)
-            latencies = self._time(variants)
-        return _Found(comparison, tuple(variants), latencies)
+            timing = self._time(variants)
+            engines = tuple(self._engine(variant) for variant in variants)
+            settings = _settings(variants)
+        return _Found(comparison, tuple(variants), timing, engines, settings)
+
+    def _engine(self, variant: Variant) -> EngineRecord | None:
+        if variant.engine is None:
+            return None
+        from calib.validation.variants_tensorrt import engine_record
+
+        chosen = self._options.engine or EngineOptions()
+        feeds = self._builder.feeds(latency_batch(self._subject.dataset, self._latency_plan.batch_size))
+        return engine_record(variant, self._model, feeds, chosen.profile)
 
     def _compare(self, variants: Sequence[Variant]) -> Comparison:
         dataset, fixed = self._subject.dataset, self._model.fixed_batch
@@ -263,16 +285,18 @@ class _ValidationRun:
             comparison.add(batch, self._builder.feeds(fed), len(fed))
         return comparison
 
-    def _time(self, variants: Sequence[Variant]) -> tuple[Latency | None, ...]:
+    @property
+    def _latency_plan(self) -> LatencyPlan:
         plan, fixed = self._options.latency, self._model.fixed_batch
+        return plan if fixed is None else replace(plan, batch_size=fixed)
+
+    def _time(self, variants: Sequence[Variant]) -> Timing:
+        plan = self._latency_plan
         if not plan.count:
-            return (None,) * len(variants)
-        if fixed is not None and fixed != plan.batch_size:
-            plan = LatencyPlan(fixed, plan.count, plan.warmup, plan.seconds, plan.minimum)
+            return Timing((None,) * len(variants))
         feeds = self._builder.feeds(latency_batch(self._subject.dataset, plan.batch_size))
-        runners = [variant.runner for variant in variants]
-        simulated = [variant.simulated_latency for variant in variants]
-        return measure_latency(runners, [feeds] * len(runners), plan, simulated=simulated)
+        transfers = self._options.engine is not None and self._options.engine.transfers
+        return time_variants(variants, feeds, plan, transfers=transfers)
 
     def _batch_notes(self) -> tuple[str, ...]:
         fixed = self._model.fixed_batch
@@ -283,16 +307,18 @@ class _ValidationRun:
         return (f"The model insists on batches of {fixed}, which was used throughout{filled}.",)
 
     def _runs(self, found: _Found) -> tuple[PrecisionRun, ...]:
-        return tuple(
-            self._precision_run(found.comparison, findings, variant, latency)
-            for findings, variant, latency in zip(
-                found.comparison.findings, found.variants, found.latencies, strict=True
-            )
+        rows = zip(
+            found.comparison.findings, found.variants, found.timing.latencies, found.engines, strict=True
         )
+        return tuple(self._precision_run(found.comparison, *row) for row in rows)
 
     @staticmethod
     def _precision_run(
-        comparison: Comparison, found: PrecisionFindings, variant: Variant, latency: Latency | None
+        comparison: Comparison,
+        found: PrecisionFindings,
+        variant: Variant,
+        latency: Latency | None,
+        engine: EngineRecord | None,
     ) -> PrecisionRun:
         baseline = found is comparison.baseline
         return PrecisionRun(
@@ -310,6 +336,7 @@ class _ValidationRun:
             quantized_tensors=variant.quantized_tensors,
             seconds=found.seconds,
             calibration=variant.name.calibration,
+            engine=engine,
         )
 
     def _warnings(self, found: _Found, runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
@@ -325,6 +352,7 @@ class _ValidationRun:
             *provenance,
             *left_float,
             *latency_warnings(runs),
+            *found.timing.warnings,
         )
 
 

@@ -16,6 +16,7 @@ from calib.validation.options import Options
 from calib.validation.provenance import Calibration
 
 if TYPE_CHECKING:
+    from calib.engine import Engine
     from calib.graph import OnnxModel
 
 __all__ = ["Variant", "make_variants"]
@@ -37,6 +38,8 @@ class Variant:
         quantized_tensors: Number of Q/DQ pairs; None for FP32 and FP16.
         simulated_latency: Whether its latency says nothing of the speed on the runner's own hardware.
         warnings: What a reader must know of it.
+        engine: The TensorRT engine that runs; None on other runners.
+        scales: The calibration that the engine was built with; None for FP32 and FP16.
     """
 
     name: RunName
@@ -45,6 +48,8 @@ class Variant:
     quantized_tensors: int | None = None
     simulated_latency: bool = False
     warnings: tuple[str, ...] = ()
+    engine: Engine | None = None
+    scales: Mapping[str, float] | None = None
 
 
 def make_variants(
@@ -96,7 +101,14 @@ def _pytorch(model: OnnxModel, options: Options, calibrations: Sequence[Calibrat
     return variants_pytorch.make(model, options, calibrations)
 
 
+def _tensorrt(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]) -> Iterator[Variant]:
+    from calib.validation import variants_tensorrt
+
+    return variants_tensorrt.make(model, options, calibrations)
+
+
 _MAKERS: Mapping[str, Callable[[OnnxModel, Options, Sequence[Calibration]], Iterator[Variant]]] = {
     "onnxruntime": _onnxruntime,
     "pytorch": _pytorch,
+    "tensorrt": _tensorrt,
 }

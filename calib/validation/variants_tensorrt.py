@@ -1,0 +1,155 @@
+"""The precisions of one model as TensorRT engines on a GPU, beside ONNX Runtime's FP32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from calib.data import Array
+from calib.errors import UsageError
+from calib.validation.engine_options import EngineOptions
+from calib.validation.naming import RunName
+from calib.validation.options import Options
+from calib.validation.provenance import Calibration
+from calib.validation.speed_records import EngineRecord
+from calib.validation.variants import Variant
+
+if TYPE_CHECKING:
+    from calib.engine import Engine
+    from calib.graph import OnnxModel
+    from calib.runners import TensorRTRunner
+
+__all__ = ["engine_record", "make"]
+
+_RESTS = {"fp16": "best", "fp32": "int8"}
+
+
+def make(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]) -> Iterator[Variant]:
+    """Builds an engine for each precision, one after another, and loads it.
+
+    Args:
+        model: The FP32 model.
+        options: Precisions, batch sizes, and how engines are built.
+        calibrations: The scales for "int8", which is built once with each, by each route.
+
+    Raises:
+        UsageError: "int8" without scales.
+        EngineError: No GPU, or TensorRT cannot build or load an engine.
+        MissingExtraError: TensorRT is not installed.
+    """
+    chosen = options.engine or EngineOptions()
+    shapes = chosen.shapes or _batch_shapes(model, options)
+    for precision in options.precisions:
+        if precision != "int8":
+            yield _variant(model, RunName(precision, runner="tensorrt"), chosen, shapes, {})
+            continue
+        if not calibrations:
+            raise UsageError("INT8 needs a calibration cache.")
+        for calibration in calibrations:
+            for route in chosen.routes():
+                form = "Q/DQ" if route == "explicit" and chosen.route == "both" else ""
+                name = replace(calibration.run, runner="tensorrt", form=form)
+                scales = {"cache": calibration.cache, "route": route, "keep_float": options.keep_float}
+                yield _variant(model, name, chosen, shapes, scales)
+
+
+def _batch_shapes(model: OnnxModel, options: Options) -> tuple[str, ...]:
+    """A range for each input whose batch alone is dynamic, from the batches that will be run."""
+    smallest = min(1, options.batch_size)
+    largest = max(options.batch_size, options.latency.batch_size)
+    usual = options.latency.batch_size if options.latency.count else options.batch_size
+    found = []
+    for spec in model.inputs:
+        rest = spec.shape[1:]
+        if not spec.shape or isinstance(spec.shape[0], int) or not all(isinstance(n, int) for n in rest):
+            return ()
+        sizes = ("x".join(map(str, (batch, *rest))) for batch in (smallest, usual, largest))
+        found.append(f"{spec.name}:{':'.join(sizes)}")
+    return tuple(found)
+
+
+def _variant(
+    model: OnnxModel,
+    name: RunName,
+    chosen: EngineOptions,
+    shapes: Sequence[str],
+    scales: Mapping[str, Any],
+) -> Variant:
+    from calib.engine import build
+    from calib.runners import TensorRTRunner
+
+    precision = _RESTS[chosen.rest] if name.precision == "int8" else name.precision
+    engine = build(
+        model,
+        precision=precision,
+        shapes=shapes,
+        level=chosen.level,
+        workspace_mib=chosen.workspace_mib,
+        timing_cache=chosen.timing_cache,
+        engine_cache=chosen.engine_cache,
+        **scales,
+    )
+    runner = TensorRTRunner(engine, name.precision, cuda_graph=chosen.cuda_graph)
+    return Variant(
+        name,
+        runner,
+        _describe(engine, runner),
+        warnings=_warnings(name, engine),
+        engine=engine,
+        scales=scales.get("cache"),
+    )
+
+
+def _describe(engine: Engine, runner: TensorRTRunner) -> str:
+    record = engine.record
+    level = "default level" if record.level is None else f"level {record.level}"
+    source = "from the engine cache" if record.from_cache else f"built in {record.build_seconds:.0f} s"
+    return f"{record.route}, {level}, {source}; {runner.note}. {' '.join(record.notes)}".strip()
+
+
+def _warnings(name: RunName, engine: Engine) -> tuple[str, ...]:
+    return tuple(f"{name.label}: {line}" for line in engine.record.warnings[:3])
+
+
+def engine_record(
+    variant: Variant,
+    model: OnnxModel,
+    feeds: Mapping[str, Array],
+    profile: bool,
+) -> EngineRecord:
+    """What the inspector and the profiler say of a run's engine.
+
+    Args:
+        variant: A run of ``make``, its runner open.
+        model: The FP32 model.
+        feeds: A batch, which gives dynamic shapes their sizes.
+        profile: Whether layers are timed.
+
+    Raises:
+        EngineError: TensorRT does not tell, or what it tells cannot be read.
+        UsageError: The run has no engine.
+    """
+    from calib.engine import summarize_layers
+
+    runner: Any = variant.runner
+    if variant.engine is None:
+        raise UsageError(f"{variant.name.label} has no engine to inspect.")
+    record = variant.engine.record
+    times = runner.profile(feeds) if profile else None
+    summary = summarize_layers(runner.layers(feeds), times, model, variant.scales)
+    return EngineRecord(
+        tensorrt=record.tensorrt,
+        device=record.device,
+        route=record.route,
+        level=record.level,
+        build_seconds=None if record.from_cache else record.build_seconds,
+        engine_bytes=record.plan_bytes,
+        layers=summary.layers,
+        int8_layers=summary.int8_layers,
+        by_precision=dict(summary.by_precision) | ({"copies": summary.copies} if summary.copies else {}),
+        int8_time_share=summary.int8_time_share,
+        reasons=summary.reasons,
+        fusion=summary.fusion.sentences(),
+        slowest=summary.slowest,
+    )
