@@ -24,7 +24,8 @@ class Origin(BaseModel):
 
     Attributes:
         calib_version: Version of calib.
-        method: "entropy", "minmax", "percentile" or "mse".
+        method: "entropy", "minmax", "percentile" or "mse"; "native-entropy" and so on where
+            TensorRT itself calibrated.
         options: Options of the method, such as the percentile.
         model: File name of the model.
         model_sha256: Hash of the model file.

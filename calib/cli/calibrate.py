@@ -45,7 +45,9 @@ def calibrate_command(
     seed: Annotated[
         int | None, typer.Option(help="Seed of the selection; by default what the recipe says.")
     ] = None,
-    tensorrt: Annotated[str, typer.Option(help="TensorRT version that shall read the cache.")] = "8.6.0",
+    tensorrt: Annotated[
+        str | None, typer.Option(help="TensorRT version that shall read the cache; 8.6.0 by default.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The calibration cache; MODEL.cache beside the model by default.")
     ] = None,
@@ -61,6 +63,14 @@ def calibrate_command(
     assess: Annotated[
         bool, typer.Option("--assess", help="Judge whether there were enough samples.")
     ] = False,
+    native: Annotated[
+        bool,
+        typer.Option(
+            "--native",
+            help="Let TensorRT 8 to 10 calibrate on the GPU, for comparison: entropy, minmax, entropy1, legacy.",
+        ),
+    ] = False,
+    device: Annotated[int, typer.Option(help="With --native: number of the GPU.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Calibrate a model on sample data and write TensorRT's calibration cache.
@@ -76,9 +86,24 @@ def calibrate_command(
         "samples": samples,
         "batch_size": batch_size,
         "seed": seed,
-        "tensorrt": tensorrt,
         "threads": threads,
     }
+    if native:
+        from calib.cli.native import run_natively
+
+        others = {
+            "--tensorrt": tensorrt,
+            "--shard": shard,
+            "--grids-of": grids_of,
+            "--assess": assess or None,
+        }
+        others["--shards"] = shards if shards != 1 else None
+        target = out or model.with_suffix(".cache")
+        typer.echo(run_natively(model, data, target, device, {**options, **others}, as_json=as_json))
+        return
+    if device:
+        raise UsageError("--device goes with --native.")
+    options["tensorrt"] = tensorrt or "8.6.0"
     if shard is not None:
         if shards != 1:
             raise UsageError("Give --shards to run all shards here, or --shard to run one; not both.")

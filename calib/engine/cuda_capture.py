@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calib.engine.cuda_failures import cuda_failure, too_old
-from calib.engine.cuda_library import load_driver_library
+from calib.engine.driver_library import load_driver_library
 
 __all__ = ["SPOILT", "THREAD_LOCAL", "GraphCapture", "LaunchableGraph"]
 

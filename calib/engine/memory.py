@@ -239,7 +239,7 @@ def open_device(index: int = 0, implementation: str | None = None) -> Device:
 
 def _open_driver(index: int, implementation: str | None) -> CudaDriver:
     from calib.engine.cuda_device import DRIVERS
-    from calib.engine.cuda_library import load_driver_library
+    from calib.engine.driver_library import load_driver_library
 
     if implementation is not None and implementation not in IMPLEMENTATIONS:
         raise UsageError(

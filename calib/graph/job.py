@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import version as package_version
+from importlib.metadata import PackageNotFoundError, version
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,17 @@ __all__ = [
     "parse_shard",
     "resumable",
 ]
+
+_PACKAGES = {
+    "numpy": ("numpy",),
+    "onnx": ("onnx",),
+    "onnxruntime": (
+        "onnxruntime",
+        "onnxruntime-gpu",
+        "onnxruntime-openvino",
+        "onnxruntime-directml",
+    ),
+}
 
 SECONDS_BETWEEN_STATES = 20.0
 """A killed run loses no more than this, and one batch."""
@@ -108,7 +120,6 @@ class CalibrationJob:
         graph_hash, weights_hash = self.model.content_hashes()
         known = self.dataset
         digest = known.fingerprint() if isinstance(known, Stream) else fingerprint(known)
-        versions = {name: package_version(name) for name in ("numpy", "onnx", "onnxruntime")}
         return Origin(
             calib_version=__version__,
             method=self.method,
@@ -125,8 +136,18 @@ class CalibrationJob:
             batch_size=self._size,
             seed=self.seed,
             sample_ids=self.sample_ids,
-            versions={"python": platform.python_version(), **versions},
+            versions=_versions(),
         )
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what computes activations; one module may come from several packages, or none of them."""
+    found = {"python": platform.python_version()}
+    for module, packages in _PACKAGES.items():
+        for package in packages:
+            with suppress(PackageNotFoundError):
+                found.setdefault(module, version(package))
+    return found
 
 
 @dataclass(frozen=True)
