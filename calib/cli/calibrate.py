@@ -67,7 +67,8 @@ def calibrate_command(
         bool,
         typer.Option(
             "--native",
-            help="Let TensorRT 8 to 10 calibrate on the GPU, for comparison: entropy, minmax, entropy1, legacy.",
+            help="Let TensorRT 8 to 10 calibrate on the GPU, for comparison; --method entropy, minmax, "
+            "entropy1 or legacy.",
         ),
     ] = False,
     device: Annotated[int, typer.Option(help="With --native: number of the GPU.")] = 0,
@@ -91,15 +92,10 @@ def calibrate_command(
     if native:
         from calib.cli.native import run_natively
 
-        others = {
-            "--tensorrt": tensorrt,
-            "--shard": shard,
-            "--grids-of": grids_of,
-            "--assess": assess or None,
-        }
-        others["--shards"] = shards if shards != 1 else None
+        options |= {"tensorrt": tensorrt, "shard": shard, "grids_of": grids_of, "assess": assess or None}
+        options["shards"] = None if shards == 1 else shards
         target = out or model.with_suffix(".cache")
-        typer.echo(run_natively(model, data, target, device, {**options, **others}, as_json=as_json))
+        typer.echo(run_natively(model, data, target, device, options, as_json=as_json))
         return
     if device:
         raise UsageError("--device goes with --native.")

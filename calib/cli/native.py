@@ -36,8 +36,8 @@ def run_natively(
 
     for name, value in options.items():
         if name not in _TAKEN and value is not None:
-            option = name if name.startswith("--") else f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} and --native cannot be combined: TensorRT itself calibrates then.")
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} and --native cannot be combined: TensorRT itself calibrates then.")
     found = calibrate_natively(
         model, data, out=out, device=device, **{name: options[name] for name in _TAKEN}
     )

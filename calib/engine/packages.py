@@ -67,6 +67,7 @@ PACKAGES = (
     Package("tensorrt", "8.6", "tensorrt"),
     Package("nvidia-ml-py", "12.535", "tensorrt"),
     Package("pycuda", "2024.1", "tensorrt"),
+    Package("cuda-python", "12.0", "cuda-python"),
     Package("tensorrt-rtx-cu13-bindings", "1.7.1.116", "tensorrt-rtx"),
     Package("tensorrt-rtx-cu13-libs", "1.7.1.116", "tensorrt-rtx"),
 )
