@@ -1,7 +1,7 @@
 """Latency and SQNR of Q/DQ placements on a GPU, against TensorRT's implicit INT8 and FP16.
 
     python benchmarks/placement_networks.py NETS                    # once, where torch is
-    python benchmarks/placement.py NETS OUT [--networks resnet18,unet] [--batches 32,1] [--level 3] [--gpus 0,1]
+    python benchmarks/placement.py NETS OUT [--networks resnet18,unet] [--batches 32,1] [--level 3]
 
 Needs an NVIDIA GPU, TensorRT 8.6 to 10 and PyCUDA. Each network is calibrated here (min-max, 32 images), and
 written as Q/DQ model by calib and by ONNX Runtime's quantizer with the same ranges (symmetric, per channel,
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import placement_networks as networks
 
-FORMS = ("implicit", "fp16", "calib", "onnxruntime")
+FORMS = ("implicit", "calib", "fp16", "onnxruntime")
 
 
 def prepare(nets: Path, work: Path, name: str) -> None:
