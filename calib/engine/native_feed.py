@@ -257,7 +257,7 @@ def _load(data: Dataset, index: int) -> Any:
     except Exception as error:
         told = str(error) or type(error).__name__
         raise CalibrationError(
-            f"Sample {sample!r} of dataset {data.name!r} could not be loaded: {told} "
+            f"Sample {sample!r} of dataset {data.name!r} could not be loaded: {told.rstrip('.')}. "
             "TensorRT would have calibrated on the samples before it; mend or remove it."
         ) from error
 
