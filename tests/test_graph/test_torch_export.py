@@ -153,6 +153,26 @@ def test_a_given_module_is_left_as_it_is() -> None:
     assert found.model.path == Path("Convolutions.onnx")
 
 
+@pytest.mark.parametrize(
+    ("code", "operators"),
+    [
+        ("x.mean((2, 3), keepdim=True)", ["GlobalAveragePool"]),
+        ("x.mean((-1, -2), keepdim=True)", ["GlobalAveragePool"]),
+        ("x.mean((2, 3))", ["ReduceMean"]),
+        ("x.mean((1, 2), keepdim=True)", ["ReduceMean"]),
+        ("x[0].mean((1, 2), keepdim=True)", ["Gather", "ReduceMean"]),
+    ],
+)
+def test_means_over_height_and_width_are_poolings(code: str, operators: list[str]) -> None:
+    class Mean(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return eval(code)
+
+    found = calib.export(Mean(), inputs="x:2x3x4x5", target="tensorrt-10")
+    assert [node.op_type for node in found.model.proto.graph.node] == operators
+    assert found.checks[0].max_abs < 1e-6
+
+
 def test_a_real_resnet18() -> None:
     models = pytest.importorskip("torchvision.models")
     torch.manual_seed(0)
@@ -162,7 +182,10 @@ def test_a_real_resnet18() -> None:
     # Twenty convolutions and one Gemm; batch norms are in the convolutions.
     assert (operators.count("Conv"), operators.count("Gemm"), len(operators)) == (20, 1, 49)
     assert [str(spec) for spec in found.model.outputs] == ["float32 [batch, 1000]"]
-    assert any(node.name == "layer4.1.conv2/Conv" for node in found.model.proto.graph.node)
+    names = {node.name: node.op_type for node in found.model.proto.graph.node}
+    assert names["layer4.1.conv2/Conv"] == "Conv"
+    # PyTorch takes it apart into a mean; as a pooling it can be INT8.
+    assert names["avgpool/GlobalAveragePool"] == "GlobalAveragePool"
     images = np.random.default_rng(1).normal(size=(2, 3, 64, 64)).astype(np.float32)
     with torch.inference_mode():
         expected = network(torch.from_numpy(images)).numpy()
