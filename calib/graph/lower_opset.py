@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from calib.errors import ModelError
 
-__all__ = ["LOWEST_OPSET", "lower_to_17"]
+__all__ = ["LOWEST_OPSET", "drop_unused", "lower_to_17"]
 
 LOWEST_OPSET = 17
 
@@ -65,7 +65,7 @@ def _lower_graph(graph: onnx.GraphProto, outer: _Constants, sizes: _Sizes, name:
             ) from error
     del graph.node[:]
     graph.node.extend(lowered)
-    _drop_unused(graph)
+    drop_unused(graph)
 
 
 def _lowered(node: onnx.NodeProto, constants: _Constants, sizes: _Sizes) -> Iterable[onnx.NodeProto]:
@@ -193,8 +193,8 @@ def _sizes(graph: onnx.GraphProto) -> dict[str, tuple[int | None, ...]]:
     }
 
 
-def _drop_unused(graph: onnx.GraphProto) -> None:
-    """Removes initializers that were axes and are attributes now."""
+def drop_unused(graph: onnx.GraphProto) -> None:
+    """Removes initializers that no node reads any more: axes that are attributes now."""
     used = {name for node in _all_nodes(graph) for name in node.input} | {out.name for out in graph.output}
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     if len(kept) < len(graph.initializer):

@@ -20,6 +20,7 @@ from calib.graph.torch_call import CallForm, call_form
 from calib.graph.torch_faults import explain_fault
 from calib.graph.torch_inputs import NetworkInput
 from calib.graph.torch_names import name_nodes
+from calib.graph.torch_pooling import restore_global_pooling
 
 if TYPE_CHECKING:
     from torch import nn
@@ -111,6 +112,7 @@ def trace(
     _check_software()
     proto = _exported(module, signature, outputs, max(opset, _NATIVE_OPSET), name)
     _check_axes(proto, signature, name)
+    restore_global_pooling(proto)
     name_nodes(proto, {path for path, _ in module.named_modules()})
     if opset == LOWEST_OPSET:
         lower_to_17(proto, name)

@@ -16,13 +16,14 @@ from calib.errors import EngineError, ModelError, UsageError, ValidationError
 from calib.graph.torch_call import call_form
 from calib.graph.torch_module import foreign_code, load_module, module_name, require_torch
 from calib.graph.torch_names import flat_outputs, output_names
+from calib.runners.casting import as_declared
 
 if TYPE_CHECKING:
     from torch import nn
 
 __all__ = ["PyTorchRunner"]
 
-_PRECISIONS = ("fp32", "fp16")
+_TYPES = {"fp32": "float32", "fp16": "float16"}
 _HOST_CLOCK = "host clock (perf_counter) around forward, on the CPU"
 _EVENTS = "CUDA events around forward, inputs on the GPU already"
 
@@ -85,8 +86,8 @@ class PyTorchRunner:
             EngineError: The device is not there.
             MissingExtraError: torch is not installed.
         """
-        if precision not in _PRECISIONS:
-            raise UsageError(f"The PyTorch runner runs {' and '.join(_PRECISIONS)}, got {precision!r}.")
+        if precision not in _TYPES:
+            raise UsageError(f"The PyTorch runner runs {' and '.join(_TYPES)}, got {precision!r}.")
         if threads is not None and threads < 1:
             raise UsageError(f"Threads must be at least 1, got {threads}.")
         torch = require_torch("Running PyTorch networks")
@@ -214,18 +215,10 @@ class PyTorchRunner:
     def _tensor(self, name: str, array: Array) -> Any:
         import torch
 
+        if array.dtype.kind == "f":
+            array = as_declared(name, array, np.dtype(_TYPES[self.precision]))
         # A copy: forward may write into its inputs.
-        tensor = torch.tensor(array, device=self._device)
-        if not tensor.is_floating_point():
-            return tensor
-        cast = tensor.half() if self.precision == "fp16" else tensor.float()
-        lost = torch.isinf(cast) & torch.isfinite(tensor)
-        if bool(lost.any()):
-            raise ValidationError(
-                f"Input {name!r} holds {tensor[lost][0].item():g}, which {self.precision.upper()} cannot. "
-                "Scale the input in the recipe, or leave this precision out."
-            )
-        return cast
+        return torch.tensor(array, device=self._device)
 
     def _chosen(self, returned: Any) -> dict[str, Any]:
         """The model's outputs among what the network returned."""

@@ -153,6 +153,26 @@ def test_a_given_module_is_left_as_it_is() -> None:
     assert found.model.path == Path("Convolutions.onnx")
 
 
+@pytest.mark.parametrize(
+    ("code", "operators"),
+    [
+        ("x.mean((2, 3), keepdim=True)", ["GlobalAveragePool"]),
+        ("x.mean((-1, -2), keepdim=True)", ["GlobalAveragePool"]),
+        ("x.mean((2, 3))", ["ReduceMean"]),
+        ("x.mean((1, 2), keepdim=True)", ["ReduceMean"]),
+        ("x[0].mean((1, 2), keepdim=True)", ["Gather", "ReduceMean"]),
+    ],
+)
+def test_means_over_height_and_width_are_poolings(code: str, operators: list[str]) -> None:
+    class Mean(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return eval(code)
+
+    found = calib.export(Mean(), inputs="x:2x3x4x5", target="tensorrt-10")
+    assert [node.op_type for node in found.model.proto.graph.node] == operators
+    assert found.checks[0].max_abs < 1e-6
+
+
 def test_a_real_resnet18() -> None:
     models = pytest.importorskip("torchvision.models")
     torch.manual_seed(0)
@@ -162,7 +182,10 @@ def test_a_real_resnet18() -> None:
     # Twenty convolutions and one Gemm; batch norms are in the convolutions.
     assert (operators.count("Conv"), operators.count("Gemm"), len(operators)) == (20, 1, 49)
     assert [str(spec) for spec in found.model.outputs] == ["float32 [batch, 1000]"]
-    assert any(node.name == "layer4.1.conv2/Conv" for node in found.model.proto.graph.node)
+    names = {node.name: node.op_type for node in found.model.proto.graph.node}
+    assert names["layer4.1.conv2/Conv"] == "Conv"
+    # PyTorch takes it apart into a mean; as a pooling it can be INT8.
+    assert names["avgpool/GlobalAveragePool"] == "GlobalAveragePool"
     images = np.random.default_rng(1).normal(size=(2, 3, 64, 64)).astype(np.float32)
     with torch.inference_mode():
         expected = network(torch.from_numpy(images)).numpy()
@@ -369,3 +392,34 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = json.loads(CliRunner().invoke(app, [*words, "--no-check", "--json"]).output)
     assert (record["opset"], record["checks"], record["target"]) == (17, [], "tensorrt-8.6")
     assert record["sha256"] == calib.graph.load_model("needs_width.onnx").sha256
+
+
+def test_weights_that_one_file_cannot_hold_go_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("external", "runtime", "torch_export"):
+        monkeypatch.setattr(f"calib.graph.{place}.PROTOBUF_LIMIT", 4096)
+    # 32·32·9·9 numbers of 4 bytes in the hidden layers.
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 9), torch.nn.Conv2d(32, 32, 9))
+    found = calib.export(network, inputs="x:1x3x20x20", out=tmp_path / "net.onnx")
+    assert sorted(file.name for file in found.files) == ["net.onnx", "net.onnx.data"]
+    assert (tmp_path / "net.onnx").stat().st_size < 8192
+    monkeypatch.undo()
+    loaded = calib.graph.load_model(tmp_path / "net.onnx")
+    weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in loaded.proto.graph.initializer}
+    np.testing.assert_array_equal(weights["1.weight"], network[1].weight.detach().numpy())
+
+
+@pytest.mark.parametrize("target", ["tensorrt-8.6", "tensorrt-11"])
+def test_nvidias_builder_takes_the_model(target: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorrt_rtx_bindings", reason="extra [tensorrt-rtx] is not installed")
+    found = export("Convolutions", IMAGES, target=target, dynamic="batch", out=tmp_path / "net.onnx")
+    engine = calib.build(
+        found.model,
+        precision="fp32",
+        flavour="tensorrt_rtx",
+        compute_capability=(8, 6),
+        shapes=["images:1x3x8x8:4x3x8x8:8x3x8x8"],
+    )
+    assert engine.record.warnings == ()
+    assert engine.plan

@@ -146,7 +146,9 @@ def test_feeds_that_do_not_go() -> None:
     with open_runner(precision="fp16") as runner:
         with pytest.raises(ValidationError, match=r"has inputs \['x'\], the feeds are \['z'\]"):
             runner.infer({"z": X})
-        with pytest.raises(ValidationError, match="Input 'x' holds 70000, which FP16 cannot"):
+        with pytest.raises(
+            ValidationError, match=r"Input 'x' is declared float16, which cannot hold 70000\.0"
+        ):
             runner.infer({"x": np.full((1, 12), 7e4, np.float32)})
         with pytest.raises(
             ModelError, match="Running Perceptron in FP16 on PyTorch failed: RuntimeError: mat1 and"
