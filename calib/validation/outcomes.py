@@ -88,4 +88,5 @@ def hits_of(results: Results, run: PrecisionRun, metric: str) -> npt.NDArray[np.
             "samples: the results file was cut or edited. Run the validation again."
         )
     predictions, labels = np.asarray(run.predictions, np.int64), np.asarray(results.labels, np.int64)
-    return (predictions == labels) & (labels >= 0)
+    right: npt.NDArray[np.bool_] = (predictions == labels) & (labels >= 0)
+    return right

@@ -84,7 +84,9 @@ def required_samples(
     root = math.sqrt(linear**2 + 8 * gained * margin * (1 - margin))
     null_variance = (root - linear) / 2 + margin * (1 - margin)
     variance = disagreement - expected_drop**2
-    reach = float(norm.ppf(1 - alpha)) * math.sqrt(null_variance) + float(norm.ppf(power)) * math.sqrt(variance)
+    reach = float(norm.ppf(1 - alpha)) * math.sqrt(null_variance) + float(norm.ppf(power)) * math.sqrt(
+        variance
+    )
     return max(1, math.ceil((reach / (margin - expected_drop)) ** 2))
 
 
@@ -113,7 +115,9 @@ def _check_rates(
         raise UsageError("The margin is so close to the expected drop that a billion samples do not do.")
 
 
-def pilot_table(pilot: Results, metric: str = "top1", run: str | None = None) -> tuple[PrecisionRun, PairedTable]:
+def pilot_table(
+    pilot: Results, metric: str = "top1", run: str | None = None
+) -> tuple[PrecisionRun, PairedTable]:
     """The disagreement table of a validation run that was made before.
 
     Args:
@@ -238,7 +242,5 @@ def _notes(
             "shows a tenth of this disagreement, and as much fewer samples"
         )
     if table is not None and table.disagreements < 10:
-        notes.append(
-            f"the pilot saw only {table.disagreements} disagreements: plan with the cautious figure"
-        )
+        notes.append(f"the pilot saw only {table.disagreements} disagreements: plan with the cautious figure")
     return tuple(notes)
