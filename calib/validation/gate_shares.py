@@ -136,7 +136,7 @@ def _by_figures(case: Case, now: Metric, before: BaselineFigure) -> GateOutcome:
 def _moved(drop: float) -> str:
     if abs(drop) < 1e-12:
         return "did not change"
-    return f"{'fell' if drop > 0 else 'rose'} by {plain(100 * abs(drop))}"
+    return f"{'fell' if drop > 0 else 'rose'} by {plain(100 * abs(drop), 3)}"
 
 
 def _reason(name: str, table: PairedTable, test: NonInferiority, relative: bool) -> str:
@@ -148,8 +148,8 @@ def _reason(name: str, table: PairedTable, test: NonInferiority, relative: bool)
     counts = (
         f"{table.only_baseline} became wrong, {table.only_candidate} became right, of {table.count} samples"
     )
-    high = "" if test.high is None else f"; at most {plain(100 * test.high)}{unit} at {_sure(test.alpha)}"
-    low = "" if test.low is None else f"; at least {plain(100 * test.low)}{unit} at {_sure(test.alpha)}"
+    high = "" if test.high is None else f"; at most {plain(100 * test.high, 3)}{unit} at {_sure(test.alpha)}"
+    low = "" if test.low is None else f"; at least {plain(100 * test.low, 3)}{unit} at {_sure(test.alpha)}"
     bound = low if test.verdict == "fail" else high
     return f"{name} {fall} ({counts}){bound}"
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from calib.errors import UsageError
-from calib.validation.baseline import Baseline, make_baseline, read_reference
+from calib.errors import UsageError, ValidationError
+from calib.validation.baseline import Baseline, make_baseline, read_reference, write_baseline
 from calib.validation.changes import calmed, compare_with_baseline, rebuild_noise
 from calib.validation.corrections import Correction
 from calib.validation.gate_case import Case
@@ -20,7 +20,7 @@ from calib.validation.integrity import check_identity, check_integrity
 from calib.validation.results import PrecisionRun, Results, read_results
 from calib.validation.verdicts import CheckReport, GateOutcome, corrected
 
-__all__ = ["check"]
+__all__ = ["check", "update_baseline"]
 
 _Path = str | os.PathLike[str]
 
@@ -239,3 +239,27 @@ def _runs(results: Results, rule: Rule) -> list[PrecisionRun]:
     if rule.gate == "max_latency_ratio":
         candidates = [run for run in candidates if run.precision != rule.against]
     return candidates
+
+
+def update_baseline(
+    results: Results | _Path, path: _Path, *, noise: Sequence[Results | _Path] = ()
+) -> Baseline:
+    """Writes results as the baseline that later ones are checked against.
+
+    Args:
+        results: What a validation run found, or the path of its results.json.
+        path: The baseline file; an older one is replaced.
+        noise: Results of two or more rebuilds of the model, whose differences the baseline then keeps.
+
+    Raises:
+        ValidationError: Nothing was measured, or values are not finite: no measure for others.
+        OutputError: The file cannot be written.
+    """
+    found = _read(results)
+    faults = [f"{one.name}: {one.reason}" for one in check_integrity(found) if one.verdict != "pass"]
+    if faults:
+        raise ValidationError(f"These results cannot be a baseline. {'; '.join(faults)}.")
+    rebuilds = [_read(one) for one in noise]
+    baseline = make_baseline(found, rebuild_noise(rebuilds) if rebuilds else None)
+    write_baseline(baseline, path)
+    return baseline

@@ -187,8 +187,8 @@ def plan_samples(
     def needed(psi: float) -> int:
         return required_samples(margin, psi, expected_drop=expected_drop, power=power, alpha=alpha)
 
-    # A pilot in which nothing disagreed says little: only its upper end can be planned with.
-    used = max(rate, abs(expected_drop))
+    # A pilot may have seen fewer disagreements than the expected drop takes.
+    used = rate if table is None else max(rate, abs(expected_drop))
     return SamplePlan(
         samples=needed(used),
         cautious_samples=None if upper is None else needed(max(upper, used)),

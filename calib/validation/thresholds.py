@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from calib.errors import UsageError
 
-__all__ = ["Threshold", "describe_points", "parse_threshold", "plain"]
+__all__ = ["Threshold", "describe_points", "parse_per_cent", "parse_threshold", "plain"]
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WIDE_SHARE = 0.2
@@ -39,13 +39,13 @@ class Threshold:
     warning: str = ""
 
 
-def plain(value: float) -> str:
-    """A number with up to four significant digits and no more zeros than needed.
+def plain(value: float, digits: int = 4) -> str:
+    """A number with up to so many significant digits and no more zeros than needed.
 
     >>> plain(0.01), plain(1.25), plain(20.0), plain(-0.123456)
     ('0.01', '1.25', '20', '-0.1235')
     """
-    text = f"{value:.4g}"
+    text = f"{value:.{digits}g}"
     return f"{float(text):.0f}" if "e+" in text else text
 
 
@@ -119,3 +119,20 @@ def _doubt(value: float, per_cent: bool) -> str:
     if per_cent or value <= _WIDE_SHARE:
         return ""
     return f"{plain(value)} is {plain(100 * value)} %: if {plain(value)} % was meant, write {plain(value)}%"
+
+
+def parse_per_cent(given: str, option: str) -> float:
+    """Reads a percentage, with or without its sign, as a share.
+
+    Args:
+        given: What was written: "0.5", "0.5%".
+        option: The option that it belongs to, for messages.
+
+    Raises:
+        UsageError: It is no number from 0 to 100.
+
+    >>> parse_per_cent("0.5", "--margin"), parse_per_cent("76%", "--baseline")
+    (0.005, 0.76)
+    """
+    text = given.strip()
+    return parse_threshold(text if text.endswith("%") or not text else f"{text}%", option, "share").value
