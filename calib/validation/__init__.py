@@ -1,6 +1,6 @@
 """Validation: what each precision costs in accuracy and takes in time."""
 
-from calib.validation.baseline import Baseline, read_baseline, write_baseline
+from calib.validation.baseline import Baseline, make_baseline, read_baseline, write_baseline
 from calib.validation.changes import compare_with_baseline
 from calib.validation.decomposition import Decomposition, PartLoss, decompose
 from calib.validation.engine_options import EngineOptions
@@ -50,6 +50,7 @@ __all__ = [
     "check",
     "compare_with_baseline",
     "decompose",
+    "make_baseline",
     "measure_gpu_latency",
     "plan_samples",
     "read_baseline",

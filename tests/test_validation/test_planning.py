@@ -89,7 +89,7 @@ class TestPilot:
         assert plan.notes == ("the pilot saw only 0 disagreements: plan with the cautious figure",)
 
     def test_pilots_that_cannot_be_used(self) -> None:
-        with pytest.raises(ValidationError, match="no run 'INT4'.*FP16, INT8"):
+        with pytest.raises(ValidationError, match=r"no run 'INT4'.*FP16, INT8"):
             plan_samples(margin=0.01, pilot=made.classifier(), run="INT4")
         with pytest.raises(ValidationError, match="no candidate whose top1"):
             plan_samples(margin=0.01, pilot=made.regressor())
