@@ -78,7 +78,9 @@ def test_errors_are_status_2(calib: Callable[..., Ran]) -> None:
 
 
 def test_files_and_json(calib: Callable[..., Ran], tmp_path: Path) -> None:
-    ran = calib("check", "spoiled.json", "--max-drop", "2%", "--junit", "j.xml", "--markdown", "s.md", "--json")
+    ran = calib(
+        "check", "spoiled.json", "--max-drop", "2%", "--junit", "j.xml", "--markdown", "s.md", "--json"
+    )
     assert ran.status == 1
     printed = json.loads(ran.out, parse_constant=pytest.fail)
     assert (printed["verdict"], printed["passed"]) == ("fail", False)
@@ -96,7 +98,9 @@ def test_a_baseline_is_made_reviewed_and_checked(calib: Callable[..., Ran], tmp_
     ran = calib("check", "spoiled.json", "--baseline", "base.json", "--max-drop", "2%")
     assert ran.status == 1
     assert "Against the baseline:\n  FP16 top1: 97.8% → 10.0%: worse" in ran.out
-    refused = calib("check", "spoiled.json", "--baseline", "base.json", "--max-drop", "2%", "--update-baseline")
+    refused = calib(
+        "check", "spoiled.json", "--baseline", "base.json", "--max-drop", "2%", "--update-baseline"
+    )
     assert refused.status == 1
     assert "base.json was not written: the results do not pass." in refused.err
     assert (tmp_path / "base.json").read_text() == first
@@ -114,9 +118,13 @@ def test_gates_of_a_file(calib: Callable[..., Ran], tmp_path: Path) -> None:
 
 class TestPlan:
     def test_from_a_rate(self, calib: Callable[..., Ran]) -> None:
-        ran = calib("plan", "--metric", "top1", "--margin", "0.5", "--baseline", "76", "--disagreement", "3.0")
+        ran = calib(
+            "plan", "--metric", "top1", "--margin", "0.5", "--baseline", "76", "--disagreement", "3.0"
+        )
         assert ran.status == 0
-        assert ran.out.startswith("7,544 samples show with 80% chance that top1 drops by less than 0.5 percentage")
+        assert ran.out.startswith(
+            "7,544 samples show with 80% chance that top1 drops by less than 0.5 percentage"
+        )
 
     def test_from_a_pilot(self, calib: Callable[..., Ran]) -> None:
         ran = calib("plan", "--margin", "1", "--pilot", "spoiled.json", "--json")

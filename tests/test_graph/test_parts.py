@@ -8,7 +8,15 @@ import pytest
 from networks import conv_relu_gemm, model, node, samples, save
 
 from calib.errors import ModelError, UsageError
-from calib.graph import PARTS, OnnxModel, load_model, open_session, quantize_model, quantize_part, session_options
+from calib.graph import (
+    PARTS,
+    OnnxModel,
+    load_model,
+    open_session,
+    quantize_model,
+    quantize_part,
+    session_options,
+)
 
 WEIGHT = np.array([[1.0, -0.33], [0.017, 0.25], [-0.5, 0.126]], np.float32)
 SCALE = 0.01  # INT8 holds −1.28 to 1.27
@@ -81,7 +89,7 @@ def test_parts_stand_where_the_whole_has_its_pairs(tmp_path: Path) -> None:
 
 
 def test_nodes_kept_in_float(one_layer: OnnxModel) -> None:
-    with pytest.raises(ModelError, match="Nothing in .* can be quantized"):
+    with pytest.raises(ModelError, match=r"Nothing in .* can be quantized"):
         quantize_part(one_layer, {"x": SCALE}, "weights", ["^y$"])
 
 

@@ -47,7 +47,9 @@ def worsened(results: Results, count: int, index: int = 2) -> Results:
 
 def reason(report: CheckReport, subject: str) -> str:
     (found,) = [
-        one for one in report.outcomes if one.against == "baseline" and (one.gate, one.subject) == ("integrity", subject)
+        one
+        for one in report.outcomes
+        if one.against == "baseline" and (one.gate, one.subject) == ("integrity", subject)
     ]
     assert found.verdict == "fail"
     assert report.exit_code == 1
@@ -70,7 +72,9 @@ class TestPackedAnswers:
     def test_refusals(self) -> None:
         with pytest.raises(ValidationError, match="here: the packed answers are not base64"):
             unpack_hits(("!",), 3, "here")
-        with pytest.raises(ValidationError, match="1 bytes of packed answers do not fit 9 samples, which take 2"):
+        with pytest.raises(
+            ValidationError, match="1 bytes of packed answers do not fit 9 samples, which take 2"
+        ):
             unpack_hits(("oA==",), 9)
 
 
@@ -135,7 +139,9 @@ class TestFile:
         path = tmp_path / "base.json"
         update_baseline(made.classifier(), path)
         assert read_baseline(path).samples == 360
-        with pytest.raises(ValidationError, match=r"cannot be a baseline\. integrity values: INT8: output 'logits'"):
+        with pytest.raises(
+            ValidationError, match=r"cannot be a baseline\. integrity values: INT8: output 'logits'"
+        ):
             update_baseline(made.gaps(), tmp_path / "other.json")
         with pytest.raises(ValidationError, match="nothing was measured"):
             update_baseline(replace(made.classifier(), sample_ids=()), tmp_path / "other.json")
@@ -144,7 +150,9 @@ class TestFile:
 
 class TestIdentity:
     def judge(self, **changes: Any) -> CheckReport:
-        return check(replace(made.classifier(), **changes), baseline=make_baseline(made.classifier()), max_drop="1%")
+        return check(
+            replace(made.classifier(), **changes), baseline=make_baseline(made.classifier()), max_drop="1%"
+        )
 
     def test_another_model(self) -> None:
         other = replace(made.classifier().model, sha256="b4" * 32)
@@ -154,7 +162,9 @@ class TestIdentity:
         base = made.classifier()
         ids = tuple(f"other:{index}" for index in range(360))
         assert reason(self.judge(sample_ids=ids), "data").startswith("other sample ids")
-        assert reason(self.judge(sample_ids=tuple(reversed(base.sample_ids))), "data").endswith("another order")
+        assert reason(self.judge(sample_ids=tuple(reversed(base.sample_ids))), "data").endswith(
+            "another order"
+        )
         runs = tuple(
             replace(run, predictions=run.predictions[:100] if run.predictions else None) for run in base.runs
         )
@@ -204,13 +214,17 @@ class TestGatesAgainstIt:
 
     def test_classes_against_it(self) -> None:
         stored = make_baseline(made.classifier())
-        report = check(worsened(made.classifier(), 200), baseline=stored, worst_class="20%", precisions=["int8"])
+        report = check(
+            worsened(made.classifier(), 200), baseline=stored, worst_class="20%", precisions=["int8"]
+        )
         assert [one.verdict for one in report.outcomes if one.gate == "worst_class"] == ["fail"]
 
     def test_a_run_that_it_has_not(self) -> None:
         stored = make_baseline(made.classifier())
         runs = {label: run for label, run in stored.runs.items() if label != "INT8"}
-        report = check(made.classifier(), baseline=replace(stored, runs=runs), max_drop="2%", precisions=["int8"])
+        report = check(
+            made.classifier(), baseline=replace(stored, runs=runs), max_drop="2%", precisions=["int8"]
+        )
         (found,) = [one for one in report.outcomes if one.gate == "max_drop"]
         assert found.verdict == "fail"
         assert found.reason == "the baseline has no run INT8 (its runs: FP32, FP16)"
@@ -231,14 +245,14 @@ class TestNull:
 
     def metric(self, value: float | None) -> Results:
         base = made.regressor()
-        run = replace(base.runs[2], metrics=(Metric("map", value, 360, note="" if value else "no annotations"),))
+        run = replace(
+            base.runs[2], metrics=(Metric("map", value, 360, note="" if value else "no annotations"),)
+        )
         return replace(base, runs=(base.runs[0], run))
 
     def judge(self, before: float | None, after: float | None) -> tuple[str, str, str]:
         stored = make_baseline(self.metric(before))
-        report = check(
-            self.metric(after), baseline=stored, max_drop="1%", metrics=["map"], min_sqnr=10
-        )
+        report = check(self.metric(after), baseline=stored, max_drop="1%", metrics=["map"], min_sqnr=10)
         (found,) = [one for one in report.outcomes if one.gate == "max_drop"]
         (change,) = [one for one in report.changes if one.figure == "map"]
         return found.verdict, change.status, report.verdict

@@ -14,7 +14,11 @@ def test_a_drop_gets_the_interval_and_test_of_its_answers() -> None:
     candidate = np.array([False] * 6 + [True] * 86 + [False] * 8)  # 6 became wrong, 2 became right
     found = with_drop(Metric("top1", 0.86, 100, drop=0.04), {"top1": candidate}, {"top1": baseline})
     interval, test = tango_interval(PairedTable(84, 6, 2, 8)), mcnemar(6, 2)
-    assert (found.drop_low, found.drop_high, found.drop_method) == (interval.low, interval.high, "Tango score")
+    assert (found.drop_low, found.drop_high, found.drop_method) == (
+        interval.low,
+        interval.high,
+        "Tango score",
+    )
     assert (found.drop_p_value, found.drop_mid_p) == (test.p_value, test.mid_p)
 
 
@@ -38,7 +42,11 @@ def test_classes_from_the_largest_drop_on() -> None:
     candidate = [1, 1, 0, 0, 1, 0, 1, 0, 0]
     found = class_drops(labels, baseline, candidate)
     # 0 and 1 both lose half; 0 has more samples. The sample without a label is nobody's.
-    assert [(one.label, one.drop, one.table.count) for one in found] == [(0, 0.5, 4), (1, 0.5, 2), (2, -0.5, 2)]
+    assert [(one.label, one.drop, one.table.count) for one in found] == [
+        (0, 0.5, 4),
+        (1, 0.5, 2),
+        (2, -0.5, 2),
+    ]
     assert found[0].interval == tango_interval(PairedTable(2, 2, 0, 0))
 
 

@@ -12,7 +12,9 @@ from calib.errors import UsageError
 from calib.validation import GateOutcome, Results, check, make_baseline
 from calib.validation.results import EngineRecord, LatencyRatio
 
-ENGINE = EngineRecord("8.6.0", "NVIDIA H200", "implicit INT8", 3, 12.0, 25_000_000, 40, 30, {"INT8": 30, "FP32": 10})
+ENGINE = EngineRecord(
+    "8.6.0", "NVIDIA H200", "implicit INT8", 3, 12.0, 25_000_000, 40, 30, {"INT8": 30, "FP32": 10}
+)
 
 
 def only(results: Results, run: str = "INT8", **gates: Any) -> GateOutcome:
@@ -41,7 +43,10 @@ class TestOutputs:
         assert only(results, min_sqnr=24).reason == "SQNR 24.61 dB, without an interval"
 
     def test_cosine(self) -> None:
-        assert [only(with_output(), min_cosine=floor).verdict for floor in (0.999, 0.9995)] == ["pass", "fail"]
+        assert [only(with_output(), min_cosine=floor).verdict for floor in (0.999, 0.9995)] == [
+            "pass",
+            "fail",
+        ]
 
     @pytest.mark.parametrize("gate", ["min_sqnr", "min_cosine"])
     def test_equal_outputs_pass_and_incomparable_ones_fail(self, gate: str) -> None:
@@ -148,7 +153,10 @@ class TestEngines:
         return replace(base, runs=(*base.runs[:2], replace(base.runs[2], engine=ENGINE)))
 
     def test_share_of_int8_layers(self) -> None:
-        assert [only(self.results(), min_int8_share=least).verdict for least in ("75%", "80%")] == ["pass", "fail"]
+        assert [only(self.results(), min_int8_share=least).verdict for least in ("75%", "80%")] == [
+            "pass",
+            "fail",
+        ]
         assert only(self.results(), min_int8_share=0.5).reason == "30 of 40 layers compute in INT8"
 
     def test_size_in_megabytes(self) -> None:

@@ -65,7 +65,10 @@ def test_a_file(tmp_path: Path) -> None:
         ("schema: 1\ngates: [{metric: top1}]", "expected one gate in each entry, got none"),
         ("schema: 1\ngates: [{max_drop: 1%, min_sqnr: 2}]", "got max_drop, min_sqnr"),
         ("schema: 1\ngates: [{min_sqnr: 20, metric: top1}]", "metric is a name, and belongs to max_drop"),
-        ("schema: 1\ngates: [{max_drop: 1%, against: fp8}]", "Unknown side 'fp8'. Choose from fp32, baseline."),
+        (
+            "schema: 1\ngates: [{max_drop: 1%, against: fp8}]",
+            "Unknown side 'fp8'. Choose from fp32, baseline.",
+        ),
         ("schema: 1\ngates: [{max_drop: 1%, precisions: [8]}]", "precisions is a list of names"),
         ("schema: 1\nalpha: low\ngates: [{max_drop: 1%}]", "line 2, key alpha: expected a number"),
         ("schema: 1\nallow_undecided: 1\ngates: [{max_drop: 1%}]", "expected true or false, got 1"),

@@ -12,8 +12,8 @@ from test_report import report_results as made
 
 from calib.errors import UsageError, ValidationError
 from calib.validation import CheckReport, GateOutcome, Metric, Results, check, write_results
-from calib.validation.paired import PairedTable
 from calib.validation.noninferiority import share_non_inferiority
+from calib.validation.paired import PairedTable
 
 
 def verdicts(report: CheckReport, gate: str) -> dict[str, str]:
@@ -91,7 +91,9 @@ class TestDrops:
             check(made.classifier(), max_drop="2%", precisions=["int4"])
 
     def test_a_figure_that_there_is_not(self) -> None:
-        found = only(check(made.classifier(), max_drop="1%", metrics=["map"], precisions=["int8"]), "max_drop")
+        found = only(
+            check(made.classifier(), max_drop="1%", metrics=["map"], precisions=["int8"]), "max_drop"
+        )
         assert found.verdict == "fail"
         assert found.reason.startswith("the results have no figure 'map' (they have: top1, top5,")
 
@@ -220,8 +222,8 @@ class TestClasses:
         found = only(report, "worst_class")
         assert found.verdict == "fail"
         assert found.reason == (
-            "of 10 classes, class 3 lost most: it fell by 47.2 points (17 became wrong, 0 became right, of its "
-            "36 samples)"
+            "of 10 classes, class 3 lost most: it fell by 47.2 points (17 became wrong, 0 became right, of "
+            "its 36 samples)"
         )
 
     def test_few_samples_do_not_decide(self) -> None:
@@ -238,10 +240,15 @@ class TestClasses:
 
 def test_agreement_is_the_exact_binomial_test() -> None:
     # 343 of 360 answers agree.
-    assert only(check(made.classifier(), min_agreement="90%", precisions=["int8"]), "min_agreement").verdict == "pass"
+    assert (
+        only(check(made.classifier(), min_agreement="90%", precisions=["int8"]), "min_agreement").verdict
+        == "pass"
+    )
     found = only(check(made.classifier(), min_agreement="98%", precisions=["int8"]), "min_agreement")
     assert (found.verdict, found.reason) == ("fail", "17 of 360 answers differ from FP32's")
-    assert only(check(made.gaps(), min_agreement="98%"), "min_agreement").reason.startswith("nothing was measured")
+    assert only(check(made.gaps(), min_agreement="98%"), "min_agreement").reason.startswith(
+        "nothing was measured"
+    )
 
 
 def test_paths_are_read_and_named(tmp_path: Path) -> None:
