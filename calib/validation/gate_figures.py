@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
-
-import numpy as np
 
 from calib.errors import UsageError
 from calib.validation.baseline import measured_latency
 from calib.validation.gate_case import Case
-from calib.validation.intervals import Interval, bootstrap_interval
-from calib.validation.results import Latency, OutputError, PrecisionRun
+from calib.validation.latency_ratios import latency_ratio
+from calib.validation.results import Latency, LatencyRatio, OutputError, PrecisionRun
 from calib.validation.thresholds import plain
 from calib.validation.verdicts import GateOutcome, Verdict
 
@@ -133,21 +130,18 @@ def _latency_of_baseline(case: Case, ours: Latency) -> GateOutcome:
     )
 
 
-def _interval(case: Case, peer: PrecisionRun, ours: Latency, theirs: Latency) -> Interval:
-    """The interval of the ratio that the results hold, or one from the rounds, which timed both in turn."""
+def _interval(case: Case, peer: PrecisionRun, ours: Latency, theirs: Latency) -> LatencyRatio:
+    """The ratio that the results hold, or one from the rounds, which timed both in turn."""
     for known in case.results.ratios:
-        if (known.candidate, known.against) == (case.run.label, peer.label) and known.low is not None:
-            return Interval(known.low, known.high, known.confidence, known.method)
-    if len(ours.times_ms) != len(theirs.times_ms) or len(ours.times_ms) < 2:
-        return Interval(None, None, 0.95, "none")
-
-    def ratio(above: Any, below: Any, axis: int = -1) -> Any:
-        return np.median(above, axis=axis) / np.median(below, axis=axis)
-
-    return bootstrap_interval([ours.times_ms, theirs.times_ms], ratio)
+        if (known.candidate, known.against) == (case.run.label, peer.label):
+            return known
+    if not ours.times_ms or len(ours.times_ms) != len(theirs.times_ms):
+        ratio = ours.median_ms / theirs.median_ms
+        return LatencyRatio(case.run.label, peer.label, ratio, None, None, method="no interval: other rounds")
+    return latency_ratio(case.run.label, peer.label, ours.times_ms, theirs.times_ms)
 
 
-def _ratio(case: Case, ours: Latency, theirs: Latency, peer: str, interval: Interval) -> GateOutcome:
+def _ratio(case: Case, ours: Latency, theirs: Latency, peer: str, interval: LatencyRatio) -> GateOutcome:
     most, value = case.rule.threshold.value, ours.median_ms / theirs.median_ms
     figures = f"p50 {plain(ours.median_ms)} ms, {peer} {plain(theirs.median_ms)} ms: {plain(value)} times"
     low, high = interval.low, interval.high

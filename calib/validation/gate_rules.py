@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -142,15 +142,17 @@ class GateFile:
         alpha: Chance of a wrong verdict; None where the file does not say.
         correction: Correction of several judgements; None where the file does not say.
         allow_undecided: Whether undecided gates pass; None where the file does not say.
+        more: The values of other keys.
     """
 
     rules: tuple[Rule, ...]
     alpha: float | None = None
     correction: Correction | None = None
     allow_undecided: bool | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_gate_file(path: str | os.PathLike[str]) -> GateFile:
+def read_gate_file(path: str | os.PathLike[str], more: Sequence[str] = ()) -> GateFile:
     """Reads gates from a YAML file.
 
     ::
@@ -164,6 +166,10 @@ def read_gate_file(path: str | os.PathLike[str]) -> GateFile:
           - min_sqnr: 20
             output: logits
 
+    Args:
+        path: The file.
+        more: Other keys that the file may have, whose values are left to the caller.
+
     Raises:
         UsageError: The file cannot be read, or holds what is no gate; with the line.
     """
@@ -173,7 +179,7 @@ def read_gate_file(path: str | os.PathLike[str]) -> GateFile:
     except DatasetError as error:
         raise UsageError(str(error)) from error
     for key in content:
-        _check_known(str(key), _SETTINGS, "key", f"{document.where([key])}: ")
+        _check_known(str(key), (*_SETTINGS, *more), "key", f"{document.where([key])}: ")
     if content.get("schema") != 1:
         raise UsageError(f"{document.where(['schema'])}: expected schema: 1, got {content.get('schema')!r}.")
     entries = content.get("gates")
@@ -187,7 +193,8 @@ def read_gate_file(path: str | os.PathLike[str]) -> GateFile:
         raise UsageError(f"{document.where(['alpha'])}: expected a number such as 0.05, got {alpha!r}.")
     if allow is not None and not isinstance(allow, bool):
         raise UsageError(f"{document.where(['allow_undecided'])}: expected true or false, got {allow!r}.")
-    return GateFile(rules, alpha, content.get("correction"), allow)
+    others = {key: content[key] for key in more if key in content}
+    return GateFile(rules, alpha, content.get("correction"), allow, others)
 
 
 def _rule(entry: Any, where: str) -> Rule:

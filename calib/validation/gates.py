@@ -39,7 +39,7 @@ def check(
     results: Results | _Path,
     *,
     baseline: Baseline | Results | _Path | None = None,
-    gates: _Path | Sequence[Rule] = (),
+    gates: _Path | GateFile | Sequence[Rule] = (),
     max_drop: float | str | None = None,
     max_relative_drop: float | str | None = None,
     worst_class: float | str | None = None,
@@ -65,7 +65,7 @@ def check(
     Args:
         results: What a validation run found, or the path of its results.json.
         baseline: A stored baseline, or results that serve as one. Drops are then judged against it.
-        gates: A YAML file with gates, or rules made in Python; the thresholds below come on top.
+        gates: A YAML file with gates, its content, or rules; the thresholds below come on top.
         max_drop: Largest drop of each figure, a share: 0.01 or "1%".
         max_relative_drop: Largest drop as a part of the reference's figure.
         worst_class: Largest drop of the class that lost most.
@@ -121,7 +121,9 @@ def check(
     return _judge(settings, _read(results), stored, rules, spread)
 
 
-def _gate_file(gates: _Path | Sequence[Rule]) -> GateFile:
+def _gate_file(gates: _Path | GateFile | Sequence[Rule]) -> GateFile:
+    if isinstance(gates, GateFile):
+        return gates
     if isinstance(gates, (str, os.PathLike)):
         return read_gate_file(gates)
     return GateFile(tuple(gates))
@@ -235,7 +237,7 @@ def _runs(results: Results, rule: Rule) -> list[PrecisionRun]:
             )
         candidates = [run for run in candidates if named & {run.precision, run.label.lower()}]
     elif rule.gate == "min_int8_share":
-        candidates = [run for run in candidates if run.precision == "int8"]
+        candidates = [run for run in candidates if run.precision in ("int8", "best")]
     if rule.gate == "max_latency_ratio":
         candidates = [run for run in candidates if run.precision != rule.against]
     return candidates
