@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from calib.graph.quantization import quantize
     from calib.graph.torch_export import export
     from calib.report import write_report
-    from calib.validation import validate
+    from calib.validation import check, validate
 
-__all__ = ["__version__", "build", "calibrate", "export", "quantize", "validate", "write_report"]
+__all__ = ["__version__", "build", "calibrate", "check", "export", "quantize", "validate", "write_report"]
 
 __version__ = "0.1.0"
 
@@ -26,6 +26,7 @@ _HOME = {
     "build": "calib.engine.building",
     "calibrate": "calib.graph.calibration",
     "export": "calib.graph.torch_export",
+    "check": "calib.validation",
     "quantize": "calib.graph.quantization",
     "validate": "calib.validation",
     "write_report": "calib.report",

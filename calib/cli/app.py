@@ -12,11 +12,14 @@ from calib import __version__
 from calib.cli.build import build_command
 from calib.cli.cache import cache_app
 from calib.cli.calibrate import calibrate_command
+from calib.cli.check import check_command
+from calib.cli.decompose import decompose_command
 from calib.cli.demo import demo_command
 from calib.cli.doctor import doctor_command
 from calib.cli.export import export_command
 from calib.cli.fp16 import fp16_command
 from calib.cli.inspect import inspect_command
+from calib.cli.plan import plan_command
 from calib.cli.quantize import quantize_command
 from calib.cli.report import report_command
 from calib.cli.validate import validate_command
@@ -64,6 +67,9 @@ for _name, _function, _summary in (
     ("build", build_command, "Model → TensorRT engine"),
     ("inspect", inspect_command, "An engine's layers: precision, fusion, why not INT8"),
     ("validate", validate_command, "Compare FP32, FP16 and INT8"),
+    ("decompose", decompose_command, "Where an INT8 loss comes from"),
+    ("check", check_command, "Judge results by gates; exit status 1 where they fail"),
+    ("plan", plan_command, "How many samples a gate needs"),
     ("report", report_command, "Results → HTML, Markdown, CSV"),
     ("doctor", doctor_command, "What this machine has and can do"),
 ):

@@ -96,7 +96,9 @@ def _drop(row: Row) -> str:
     metric = row.metric("top1")
     if metric is None or metric.drop is None:
         return ""
-    return numbers.points(metric.drop, metric.count)
+    ends = numbers.points_interval(metric.drop_low, metric.drop_high, metric.count)
+    figure = numbers.points(metric.drop, metric.count)
+    return figure if ends == numbers.MISSING else f"{figure}\n{ends}"
 
 
 def _agreement(row: Row) -> str:

@@ -23,10 +23,12 @@ class Document:
     Attributes:
         path: The file.
         node: Its node tree, which knows the lines.
+        noun: What it is, for messages.
     """
 
     path: Path
     node: yaml.Node = field(repr=False, compare=False)
+    noun: str = "Recipe"
 
     def where(self, key: Sequence[str | int]) -> str:
         """Names a place: ``Recipe FILE, line N, key A.B``.
@@ -37,7 +39,7 @@ class Document:
         """
         found, line = self.locate(key)
         named = f", key {'.'.join(map(str, found))}" if found else ""
-        return f"Recipe {self.path}, line {line}{named}"
+        return f"{self.noun} {self.path}, line {line}{named}"
 
     def locate(self, key: Sequence[str | int]) -> tuple[list[str | int], int]:
         """The parts of a key path that the file has, and the line of the last of them, from 1."""
@@ -61,11 +63,12 @@ def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, int] | None:
     return None
 
 
-def read_document(path: Path) -> tuple[Document, Mapping[str, Any]]:
+def read_document(path: Path, noun: str = "Recipe") -> tuple[Document, Mapping[str, Any]]:
     """Reads a YAML file that holds one mapping.
 
     Args:
         path: The file, at most 1 MiB.
+        noun: What it is, for messages.
 
     Returns:
         The document, and its content as plain Python values.
@@ -73,38 +76,40 @@ def read_document(path: Path) -> tuple[Document, Mapping[str, Any]]:
     Raises:
         DatasetError: The file cannot be read, is not UTF-8, not YAML, not a mapping, or has a key twice.
     """
-    text = _read_text(path)
+    text = _read_text(path, noun)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise DatasetError(f"Recipe {path}{_explain(error)}") from error
+        raise DatasetError(f"{noun} {path}{_explain(error)}") from error
     except (RecursionError, ValueError) as error:
-        raise DatasetError(f"Recipe {path} is not usable YAML: {error}.") from error
+        raise DatasetError(f"{noun} {path} is not usable YAML: {error}.") from error
     if node is None or not isinstance(content, dict):
         found = "nothing" if node is None else f"a {type(content).__name__}"
-        raise DatasetError(f"Recipe {path}: expected 'key: value' lines, found {found}.")
-    document = Document(path, node)
+        raise DatasetError(f"{noun} {path}: expected 'key: value' lines, found {found}.")
+    document = Document(path, node, noun)
     for line in _repeats(node):
-        raise DatasetError(f"Recipe {path}, {line}. Keep one of them.")
+        raise DatasetError(f"{noun} {path}, {line}. Keep one of them.")
     return document, content
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: Path, noun: str) -> str:
     try:
         if path.is_dir():
-            raise DatasetError(f"Recipe {path} is a folder: expected the path of a YAML file.")
+            raise DatasetError(f"{noun} {path} is a folder: expected the path of a YAML file.")
         with path.open("rb") as stream:
             raw = stream.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise DatasetError(f"Cannot read recipe {path}: {error.strerror or error}.") from error
+        raise DatasetError(
+            f"Cannot read {noun[0].lower()}{noun[1:]} {path}: {error.strerror or error}."
+        ) from error
     if len(raw) > _MAX_BYTES:
-        raise DatasetError(f"Recipe {path} is larger than 1 MiB: that is no recipe.")
+        raise DatasetError(f"{noun} {path} is larger than 1 MiB: that is too much for one.")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise DatasetError(f"Recipe {path}, line {line}: not UTF-8 text. Save it as UTF-8.") from error
+        raise DatasetError(f"{noun} {path}, line {line}: not UTF-8 text. Save it as UTF-8.") from error
 
 
 def _explain(error: yaml.YAMLError) -> str:

@@ -11,6 +11,7 @@ from calib.graph.intake import OnnxModel, TensorSpec, load_model
 from calib.graph.job import CalibrationJob, Counted, count_range
 from calib.graph.observed import ObservedSession
 from calib.graph.outcome import CalibrationResult, finish_partial
+from calib.graph.parts import PARTS, quantize_part
 from calib.graph.placement import LeftFloat
 from calib.graph.qdq_writer import Pair
 from calib.graph.quantization import QuantizedModel, quantize, quantize_model
@@ -24,6 +25,7 @@ from calib.graph.torch_module import load_module
 
 __all__ = [
     "DEFAULT_TARGET",
+    "PARTS",
     "TARGETS",
     "CalibrationJob",
     "CalibrationResult",
@@ -59,6 +61,7 @@ __all__ = [
     "open_session",
     "quantize",
     "quantize_model",
+    "quantize_part",
     "sample_feeds",
     "session_options",
     "simulate_float16",

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from calib.report import numbers
 from calib.report.merge import Merged, Row
+from calib.validation.paired import mcnemar
 
-__all__ = ["Changes", "by_chance", "changed_answers", "compare_answers", "mcnemar"]
+__all__ = ["Changes", "by_chance", "changed_answers", "compare_answers"]
 
 _CHANCE = 0.05
 
@@ -29,30 +30,6 @@ class Changes:
     became_wrong: int | None = None
     became_right: int | None = None
     p_value: float | None = None
-
-
-def mcnemar(became_wrong: int, became_right: int) -> float:
-    """The exact, two-sided McNemar test: could samples have moved either way with equal chance?
-
-    With n = b + c samples that moved, p = min(1, 2·P(X ≤ min(b, c))), X ~ Binomial(n, ½)
-    (Agresti, Categorical Data Analysis, 3rd ed., §11.1).
-
-    Args:
-        became_wrong: b, samples that only the baseline answers rightly.
-        became_right: c, samples that only the candidate answers rightly.
-
-    Returns:
-        The p-value; 1 where no sample moved.
-
-    >>> round(mcnemar(5, 1), 6)   # 2 · (1 + 6) / 2**6
-    0.21875
-    """
-    from scipy.special import bdtr
-
-    moved = became_wrong + became_right
-    if not moved:
-        return 1.0
-    return min(1.0, 2.0 * float(bdtr(float(min(became_wrong, became_right)), moved, 0.5)))
 
 
 def by_chance(p_value: float) -> str:
@@ -95,5 +72,5 @@ def compare_answers(before: Row, after: Row) -> Changes | None:
     known = [triple for triple in zip(labels, old, new, strict=True) if triple[0] >= 0]
     wrong = sum(first == label != second for label, first, second in known)
     right = sum(second == label != first for label, first, second in known)
-    p_value = mcnemar(wrong, right) if wrong or right else None
+    p_value = mcnemar(wrong, right).p_value if wrong or right else None
     return Changes(len(new), changed, wrong, right, p_value)

@@ -10,7 +10,7 @@ from calib.report.blocks import Block, Bullets, Cell, Code, Document, Figure, Pa
 from calib.report.numbers import MISSING
 from calib.report.text import markdown, markdown_code
 
-__all__ = ["to_markdown"]
+__all__ = ["block_to_markdown", "to_markdown"]
 
 
 def to_markdown(document: Document) -> str:
@@ -35,10 +35,13 @@ def _quote(kind: str, lines: list[str], *, raw: bool = False) -> str:
 
 
 def _section(section: Section) -> str:
-    return "\n\n".join([f"## {markdown(section.title)}", *(_block(block) for block in section.blocks)])
+    return "\n\n".join(
+        [f"## {markdown(section.title)}", *(block_to_markdown(block) for block in section.blocks)]
+    )
 
 
-def _block(block: Block) -> str:
+def block_to_markdown(block: Block) -> str:
+    """One block of a report as Markdown."""
     return _WRITERS[block.kind](block)
 
 

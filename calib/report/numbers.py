@@ -17,6 +17,7 @@ __all__ = [
     "milliseconds",
     "percent",
     "points",
+    "points_interval",
     "probability",
     "seconds",
     "significant",
@@ -85,6 +86,16 @@ def points(drop: float | None, count: int | None = None) -> str:
     if float(text) == 0.0:
         return text
     return ("+" if drop > 0 else _MINUS) + text
+
+
+def points_interval(low: float | None, high: float | None, count: int | None = None) -> str:
+    """The interval of a signed difference of two shares, in percentage points.
+
+    >>> points_interval(-0.0021, 0.0131), points_interval(None, None)
+    ('−0.2 to +1.3', '–')
+    """
+    ends = points(low, count), points(high, count)
+    return MISSING if MISSING in ends else " to ".join(ends)
 
 
 def unsigned_points(drop: float, count: int | None = None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from calib.report import numbers
 from calib.report.blocks import Cell, Column, Table
@@ -60,6 +61,7 @@ def precisions_table(merged: Merged) -> Table:
     timed = [row for row in merged.rows if row.run.latency]
     batch = f" Latency {batch_words(timed)}." if timed else ""
     drop = " A positive drop is a loss." if merged.classifier else ""
+    drop += " Beneath it stands its 95% interval, of the same samples." if _known_drops(merged) else ""
     simulated = any(row.simulated_latency for row in timed)
     fields = [
         _Field("Precision", _name, optional=False, numeric=False),
@@ -96,8 +98,14 @@ def _drop(row: Row) -> Cell:
     metric = row.metric("top1")
     if metric is None or metric.drop is None:
         return Cell(MISSING)
-    tone = "bad" if metric.drop > 0 else "good"
-    return Cell(numbers.points(metric.drop, metric.count), tone=tone if metric.drop else "")  # type: ignore[arg-type]
+    ends = numbers.points_interval(metric.drop_low, metric.drop_high, metric.count)
+    sub = "" if ends == MISSING else ends
+    tone: Literal["bad", "good", ""] = "bad" if metric.drop > 0 else "good" if metric.drop else ""
+    return Cell(numbers.points(metric.drop, metric.count), sub, tone)
+
+
+def _known_drops(merged: Merged) -> bool:
+    return any((metric := row.metric("top1")) and metric.drop_low is not None for row in merged.rows)
 
 
 def _sqnr(row: Row) -> Cell:

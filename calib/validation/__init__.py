@@ -1,7 +1,13 @@
 """Validation: what each precision costs in accuracy and takes in time."""
 
+from calib.validation.baseline import Baseline, make_baseline, read_baseline, write_baseline
+from calib.validation.changes import compare_with_baseline
+from calib.validation.decomposition import Decomposition, PartLoss, decompose
 from calib.validation.engine_options import EngineOptions
+from calib.validation.gate_rules import Rule
+from calib.validation.gates import check, update_baseline
 from calib.validation.gpu_latency import GpuLatency, GpuLatencyPlan, measure_gpu_latency
+from calib.validation.planning import SamplePlan, plan_samples
 from calib.validation.results import (
     CalibrationRecord,
     DatasetRecord,
@@ -17,23 +23,40 @@ from calib.validation.results import (
     write_results,
 )
 from calib.validation.run import validate
+from calib.validation.verdicts import Change, CheckReport, GateOutcome
 
 __all__ = [
+    "Baseline",
     "CalibrationRecord",
+    "Change",
+    "CheckReport",
     "DatasetRecord",
+    "Decomposition",
     "EngineOptions",
     "Environment",
+    "GateOutcome",
     "GpuLatency",
     "GpuLatencyPlan",
     "Latency",
     "Metric",
     "ModelRecord",
     "OutputError",
+    "PartLoss",
     "PrecisionRun",
     "Results",
+    "Rule",
+    "SamplePlan",
     "WorstSample",
+    "check",
+    "compare_with_baseline",
+    "decompose",
+    "make_baseline",
     "measure_gpu_latency",
+    "plan_samples",
+    "read_baseline",
     "read_results",
+    "update_baseline",
     "validate",
+    "write_baseline",
     "write_results",
 ]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from calib.data import Array
 from calib.errors import UsageError, ValidationError
+from calib.validation.intervals import share_interval
 from calib.validation.results import Metric
 
 __all__ = [
@@ -45,17 +46,17 @@ def wilson_interval(successes: int, count: int, confidence: float = 0.95) -> tup
 
     Args:
         successes: Number of samples that are right.
-        count: Number of samples, at least 1.
+        count: Number of samples; 0 gives the whole range.
         confidence: Confidence of the interval.
 
     >>> low, high = wilson_interval(8, 10)
     >>> round(low, 4), round(high, 4)
     (0.4902, 0.9433)
     """
-    from scipy.stats import binomtest
-
-    interval = binomtest(successes, count).proportion_ci(confidence, method="wilson")
-    return float(interval.low), float(interval.high)
+    interval = share_interval(successes, count, confidence)
+    assert interval.low is not None
+    assert interval.high is not None
+    return interval.low, interval.high
 
 
 def share_metric(
@@ -168,7 +169,9 @@ class TopKCounter:
     def __init__(self) -> None:
         self.predictions: list[int] = []
         self._classes = self._ties = 0
-        self._right_1 = self._right_5 = self._same_1 = self._same_5 = 0
+        self._right_1 = bytearray()
+        self._right_5 = bytearray()
+        self._same_1 = self._same_5 = 0
 
     def add(
         self,
@@ -187,11 +190,17 @@ class TopKCounter:
         self._classes = answers.classes
         self._ties += int(answers.tied.sum())
         if labels is not None:
-            self._right_1 += _hits(answers.top[:, :1], labels)
-            self._right_5 += _hits(answers.top, labels)
+            self._right_1 += _hits(answers.top[:, :1], labels).tobytes()
+            self._right_5 += _hits(answers.top, labels).tobytes()
         if baseline is not None:
-            self._same_1 += _hits(answers.top[:, :1], baseline.top[:, 0])
-            self._same_5 += _hits(answers.top, baseline.top[:, 0])
+            self._same_1 += int(_hits(answers.top[:, :1], baseline.top[:, 0]).sum())
+            self._same_5 += int(_hits(answers.top, baseline.top[:, 0]).sum())
+
+    @property
+    def hits(self) -> dict[str, npt.NDArray[np.bool_]]:
+        """Whether each sample is right, shape [samples], by the name of the figure; none without labels."""
+        known = {"top1": self._right_1, "top5": self._right_5 if self._classes > 5 else bytearray()}
+        return {name: np.frombuffer(bytes(right), np.bool_) for name, right in known.items() if right}
 
     def metrics(self, labelled: bool, baseline: Mapping[str, float | None] | None) -> tuple[Metric, ...]:
         """The figures over all samples.
@@ -208,9 +217,9 @@ class TopKCounter:
         count, found = len(self.predictions), []
         known = baseline or {}
         if labelled:
-            found.append(self._share("top1", self._right_1, count, known.get("top1")))
+            found.append(self._share("top1", sum(self._right_1), count, known.get("top1")))
             if self._classes > 5:
-                found.append(self._share("top5", self._right_5, count, known.get("top5")))
+                found.append(self._share("top5", sum(self._right_5), count, known.get("top5")))
         if baseline is not None:
             found.append(self._share("top1_agreement", self._same_1, count, None))
             if self._classes > 5:
@@ -230,9 +239,9 @@ class TopKCounter:
         return "; ".join(notes)
 
 
-def _hits(top: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> int:
-    found = (top == wanted[:, None]) & (top != NO_ANSWER)
-    return int(found.any(axis=1).sum())
+def _hits(top: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = ((top == wanted[:, None]) & (top != NO_ANSWER)).any(axis=1)
+    return found
 
 
 def integer_labels(labels: Sequence[object] | None) -> npt.NDArray[np.int64] | None:

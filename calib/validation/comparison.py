@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,10 @@ from calib.validation.classification import (
     integer_labels,
     top_classes,
 )
+from calib.validation.drops import correct_drops, with_drop
+from calib.validation.intervals import Floats, sqnr_interval
 from calib.validation.naming import RunName
+from calib.validation.outcomes import pack_hits
 from calib.validation.results import Metric, OutputError, WorstSample
 from calib.validation.samples import SampleErrors, rank_samples
 from calib.validation.tensors import ErrorAccumulator
@@ -48,6 +52,7 @@ class PrecisionFindings:
         self.seconds = 0.0
         self._runner = runner
         self._errors = {name: ErrorAccumulator(name) for name in runner.output_names}
+        self._powers: dict[str, list[Floats]] = {name: [] for name in runner.output_names}
 
     def infer(self, feeds: Mapping[str, Array], fed: int, samples: int) -> dict[str, Array]:
         """Runs one batch; rows that only fill up a fixed batch size are cut off."""
@@ -64,19 +69,39 @@ class PrecisionFindings:
     def compare(self, reference: Mapping[str, Array], outputs: Mapping[str, Array], samples: int) -> None:
         """Counts one batch's errors against the baseline."""
         rows = {name: self._errors[name].add(reference[name], outputs[name]) for name in self._errors}
-        per_sample = (
-            found
+        per_sample = {
+            name: found
             for name, found in rows.items()
             if found is not None
             and reference[name].dtype.kind == "f"
             and reference[name].ndim
             and len(reference[name]) == samples
-        )
-        self.samples.add(samples, per_sample)
+        }
+        for name, found in per_sample.items():
+            self._powers[name].append(np.stack([found.reference_power, found.error_power]))
+        self.samples.add(samples, per_sample.values())
 
     def output_errors(self) -> tuple[OutputError, ...]:
         """The errors of every output, in the model's order."""
         return tuple(errors.result() for errors in self._errors.values())
+
+    def judged_outputs(self) -> tuple[OutputError, ...]:
+        """The same, with the interval of each SQNR over the samples."""
+        return tuple(map(self._with_interval, self.output_errors()))
+
+    def _with_interval(self, errors: OutputError) -> OutputError:
+        powers = self._powers[errors.output]
+        if errors.sqnr_db is None or not powers:
+            return errors
+        signal, noise = np.concatenate(powers, axis=1)
+        if len(signal) != len(self.samples):
+            return errors
+        interval = sqnr_interval(signal, noise)
+        return replace(errors, sqnr_low=interval.low, sqnr_high=interval.high, sqnr_method=interval.method)
+
+    def outcomes(self) -> dict[str, tuple[str, ...]]:
+        """Whether each sample is right, packed, by the name of the figure."""
+        return {name: pack_hits(hits) for name, hits in self.counter.hits.items()}
 
 
 class Comparison:
@@ -184,11 +209,21 @@ class Comparison:
         """Accuracy and agreement of one precision; none where the model is no classifier."""
         if not self.classify:
             return ()
-        labelled = self.labels is not None
-        own = self.baseline.counter.metrics(labelled, None)
-        if found is self.baseline:
-            return own
-        return found.counter.metrics(labelled, {metric.name: metric.value for metric in own})
+        return self._all_metrics()[self.findings.index(found)]
+
+    def _all_metrics(self) -> tuple[tuple[Metric, ...], ...]:
+        """The figures of every precision: the p-values of all drops are corrected together."""
+        labelled, baseline = self.labels is not None, self.baseline.counter
+        own = baseline.metrics(labelled, None)
+        values, hits = {metric.name: metric.value for metric in own}, baseline.hits
+        drops = [
+            [
+                with_drop(metric, candidate.counter.hits, hits)
+                for metric in candidate.counter.metrics(labelled, values)
+            ]
+            for candidate in self.findings[1:]
+        ]
+        return (own, *correct_drops(drops))
 
     def worst(self, found: PrecisionFindings, count: int = 10) -> tuple[WorstSample, ...]:
         """The candidate's samples that changed their answer or moved most, the worst first."""

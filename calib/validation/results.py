@@ -120,6 +120,9 @@ class OutputError:
         verdict: "differs", "equal", "candidate not finite", "both not finite", "baseline not finite"
             or "rows differ" (the number of rows, such as detections, is not the same).
         both_non_finite: Number of values that are NaN or infinite in both, at the same place.
+        sqnr_low: Lower end of the SQNR's 95 % interval over samples; None where there is none.
+        sqnr_high: Upper end.
+        sqnr_method: How it was made.
     """
 
     output: str
@@ -134,6 +137,9 @@ class OutputError:
     note: str = ""
     verdict: str = "differs"
     both_non_finite: int = 0
+    sqnr_low: float | None = None
+    sqnr_high: float | None = None
+    sqnr_method: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,13 @@ class Metric:
         drop: Baseline value minus this value, signed; None for the baseline and for agreement.
         note: Ties, skipped samples, why a figure is None.
         ties: Number of samples whose highest score several classes share.
+        drop_low: Lower end of the drop's interval, of the same confidence; this and the following are
+            None where there is no drop, or it was not made from the same samples.
+        drop_high: Upper end of the drop's interval.
+        drop_method: How the drop's interval was made: "Tango score".
+        drop_p_value: McNemar's exact two-sided test of the drop.
+        drop_mid_p: The same as mid-p.
+        drop_p_adjusted: ``drop_p_value`` after Holm's correction over all drops of the results.
     """
 
     name: str
@@ -167,6 +180,12 @@ class Metric:
     drop: float | None = None
     note: str = ""
     ties: int = 0
+    drop_low: float | None = None
+    drop_high: float | None = None
+    drop_method: str | None = None
+    drop_p_value: float | None = None
+    drop_mid_p: float | None = None
+    drop_p_adjusted: float | None = None
 
 
 @dataclass(frozen=True)
@@ -191,6 +210,7 @@ class PrecisionRun:
         seconds: Time that inference of all samples took.
         calibration: Name of the calibration whose ranges it has; empty for FP32 and FP16.
         engine: The TensorRT engine that ran; None on other runners.
+        outcomes: Metric → whether each sample is right, packed by ``calib.validation.outcomes``.
     """
 
     label: str
@@ -208,6 +228,7 @@ class PrecisionRun:
     seconds: float
     calibration: str = ""
     engine: EngineRecord | None = None
+    outcomes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -328,7 +328,7 @@ class _ValidationRun:
             role="baseline" if baseline else "candidate",
             simulated=variant.runner.simulated,
             description=variant.description,
-            outputs=() if baseline else found.output_errors(),
+            outputs=() if baseline else found.judged_outputs(),
             metrics=comparison.metrics(found),
             predictions=tuple(found.counter.predictions) if comparison.classify else None,
             latency=latency,
@@ -337,6 +337,7 @@ class _ValidationRun:
             seconds=found.seconds,
             calibration=variant.name.calibration,
             engine=engine,
+            outcomes=found.outcomes(),
         )
 
     def _warnings(self, found: _Found, runs: Sequence[PrecisionRun]) -> tuple[str, ...]:

@@ -6,17 +6,8 @@ import pytest
 from scipy.stats import binomtest
 from test_report import report_results as made
 
-from calib.report.changes import Changes, changed_answers, mcnemar
+from calib.report.changes import Changes, changed_answers
 from calib.report.merge import merge
-
-
-@pytest.mark.parametrize("pair", [(9, 4), (4, 9), (1, 0), (0, 30), (50, 50), (900, 1000)])
-def test_mcnemar_is_the_binomial_test(pair):
-    assert mcnemar(*pair) == pytest.approx(binomtest(min(pair), sum(pair), 0.5).pvalue, rel=1e-9)
-
-
-def test_mcnemar_without_moved_samples():
-    assert mcnemar(0, 0) == 1.0
 
 
 def test_answers_are_counted_sample_by_sample():

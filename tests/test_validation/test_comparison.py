@@ -12,6 +12,9 @@ from typing_extensions import Self
 from calib.data import Array, Dataset, from_arrays
 from calib.errors import UsageError, ValidationError
 from calib.validation.comparison import Comparison
+from calib.validation.intervals import sqnr_interval
+from calib.validation.outcomes import unpack_hits
+from calib.validation.paired import PairedTable, tango_interval
 
 Model = Callable[[Array], dict[str, Array]]
 
@@ -80,6 +83,45 @@ def test_errors_and_answers_do_not_depend_on_the_batch_size(batch: int) -> None:
     assert metrics["top1"].drop == pytest.approx(0.9 - np.mean(rounded == labels))
     assert metrics["top1_agreement"].value == np.mean(rounded == DATA.argmax(axis=1))
     assert [metric.name for metric in found.metrics(found.baseline)] == ["top1", "top5"]
+
+
+def test_drops_and_sqnr_have_intervals_of_the_samples() -> None:
+    labels = DATA.argmax(axis=1)
+    labels[0] = (labels[0] + 1) % 6
+    found = compared(DATA, lambda x: {"y": np.round(x)}, classify=True, labels=labels)
+    baseline, candidate = found.findings
+    right = {
+        "fp32": DATA.argmax(axis=1) == labels,
+        "int8": np.round(DATA).argmax(axis=1) == labels,
+    }
+    metrics = {metric.name: metric for metric in found.metrics(candidate)}
+    interval = tango_interval(PairedTable.from_hits(right["fp32"], right["int8"]))
+    top1 = metrics["top1"]
+    assert (top1.drop_low, top1.drop_high) == (interval.low, interval.high)
+    # Two drops are judged, of top-1 and of top-5: Holm takes the smaller p-value twice.
+    assert top1.drop_p_value is not None
+    assert metrics["top5"].drop_p_value is not None
+    lower = min(top1.drop_p_value, metrics["top5"].drop_p_value)
+    assert min(metrics[name].drop_p_adjusted or 9 for name in ("top1", "top5")) == min(1.0, 2 * lower)
+    assert metrics["top1_agreement"].drop_low is None
+    assert all(metric.drop_low is None for metric in found.metrics(baseline))
+    for side, name in ((baseline, "fp32"), (candidate, "int8")):
+        assert unpack_hits(side.outcomes()["top1"], 10).tolist() == right[name].tolist()
+    (errors,) = candidate.judged_outputs()
+    power = (DATA.astype(np.float64) ** 2).sum(axis=1)
+    expected = sqnr_interval(power, ((np.round(DATA) - DATA.astype(np.float64)) ** 2).sum(axis=1))
+    assert errors.sqnr_low == pytest.approx(expected.low)
+    assert errors.sqnr_high == pytest.approx(expected.high)
+    assert errors.sqnr_method == "BCa bootstrap, 1999 resamples, seed 0"
+
+
+def test_without_labels_there_are_no_drops_or_outcomes() -> None:
+    found = compared(DATA, identity, classify=True)
+    assert found.findings[1].outcomes() == {}
+    assert [metric.name for metric in found.metrics(found.findings[1])] == [
+        "top1_agreement",
+        "top5_agreement",
+    ]
 
 
 def test_every_precision_sees_the_same_batches_once() -> None:

@@ -100,3 +100,16 @@ def test_another_schema_is_refused(results: Results) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match=r"Cannot read results .*none\.json: No such file"):
         read_results(tmp_path / "none.json")
+
+
+def test_files_from_before_drops_had_intervals_are_read(results: Results) -> None:
+    record = json.loads(results.to_json())
+    for run in record["runs"]:
+        del run["outcomes"]
+        for metric in run["metrics"]:
+            for key in [key for key in metric if key.startswith("drop_")]:
+                del metric[key]
+        for output in run["outputs"]:
+            for key in ("sqnr_low", "sqnr_high", "sqnr_method"):
+                del output[key]
+    assert Results.from_json(json.dumps(record)) == results

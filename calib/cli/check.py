@@ -1,0 +1,121 @@
+"""``calib check``: the gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calib.errors import UsageError
+
+if TYPE_CHECKING:
+    from calib.validation import CheckReport
+
+__all__ = ["check_command"]
+
+_Text = str | None
+
+
+def _gate(help_text: str) -> Any:
+    return typer.Option(help=help_text, show_default=False)
+
+
+def check_command(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS.json", help="Results of `calib validate`.")],
+    baseline: Annotated[
+        Path | None, _gate("Stored baseline, or results that serve as one; drops are judged against it.")
+    ] = None,
+    gates: Annotated[Path | None, _gate("YAML file with gates; the options below come on top.")] = None,
+    max_drop: Annotated[_Text, _gate("Largest drop: 0.01 or 1% is one percentage point.")] = None,
+    max_relative_drop: Annotated[_Text, _gate("Largest drop as a part of the reference's figure.")] = None,
+    worst_class: Annotated[_Text, _gate("Largest drop of the class that lost most.")] = None,
+    min_agreement: Annotated[_Text, _gate("Smallest share of samples with FP32's answer.")] = None,
+    min_sqnr: Annotated[_Text, _gate("Smallest SQNR of every output, in dB.")] = None,
+    min_cosine: Annotated[_Text, _gate("Smallest cosine similarity of every output.")] = None,
+    max_latency_ratio: Annotated[
+        _Text, _gate("Largest p50 divided by FP32's; measured on a GPU, simulations are refused.")
+    ] = None,
+    min_int8_share: Annotated[_Text, _gate("Smallest part of the engine's layers in INT8.")] = None,
+    max_engine_mb: Annotated[_Text, _gate("Largest engine, in MB of 10⁶ bytes.")] = None,
+    metric: Annotated[list[str] | None, _gate("Figure that drops are judged of [top1]; repeatable.")] = None,
+    against: Annotated[str, _gate("fp32, baseline, or fp16 for latency. [the baseline if given]")] = "",
+    precision: Annotated[list[str] | None, _gate("Run to judge: int8, a label; repeatable. [all]")] = None,
+    noise: Annotated[list[Path] | None, _gate("Results of a rebuild of the model; give two or more.")] = None,
+    alpha: Annotated[float | None, _gate("Chance of a wrong verdict on each side. [0.05]")] = None,
+    correction: Annotated[str | None, _gate("holm, bonferroni or none, for several gates. [holm]")] = None,
+    allow_undecided: Annotated[
+        bool, typer.Option("--allow-undecided", help="Let the check pass where the samples do not decide.")
+    ] = False,
+    junit: Annotated[Path | None, _gate("Write JUnit XML.")] = None,
+    markdown: Annotated[Path | None, _gate("Write a Markdown summary, for a pull request.")] = None,
+    update_baseline: Annotated[
+        bool,
+        typer.Option("--update-baseline", help="Write the results to --baseline, if they pass against FP32."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+) -> None:
+    """Judge results by gates. Exit status 0: passed, 1: failed or undecided, 2: an error."""
+    thresholds = {
+        "max_drop": max_drop,
+        "max_relative_drop": max_relative_drop,
+        "worst_class": worst_class,
+        "min_agreement": min_agreement,
+        "min_sqnr": min_sqnr,
+        "min_cosine": min_cosine,
+        "max_latency_ratio": max_latency_ratio,
+        "min_int8_share": min_int8_share,
+        "max_engine_mb": max_engine_mb,
+    }
+    options: dict[str, Any] = {
+        "gates": gates or (),
+        "metrics": metric or ("top1",),
+        "against": against,
+        "precisions": precision or (),
+        "alpha": alpha,
+        "correction": correction,
+        "allow_undecided": allow_undecided or None,
+        **thresholds,
+    }
+    rebuilds = tuple(noise or ())
+    if update_baseline:
+        stated = gates is not None or any(value is not None for value in thresholds.values())
+        report = _update(results, baseline, rebuilds, options if stated else None)
+    else:
+        from calib.validation import check
+
+        report = check(results, baseline=baseline, noise=rebuilds, **options)
+    if report is not None:
+        _show(report, junit, markdown, as_json)
+        raise typer.Exit(report.exit_code)
+
+
+def _update(
+    results: Path, baseline: Path | None, rebuilds: tuple[Path, ...], options: dict[str, Any] | None
+) -> CheckReport | None:
+    """Writes the baseline, unless gates are stated and the results do not pass them against FP32."""
+    from calib.validation import check, update_baseline
+
+    if baseline is None:
+        raise UsageError("--update-baseline needs --baseline FILE, which is to be written.")
+    report = None if options is None else check(results, **options)
+    if report is not None and not report.passed:
+        typer.echo(f"{baseline} was not written: the results do not pass.", err=True)
+        return report
+    update_baseline(results, baseline, noise=rebuilds)
+    typer.echo(f"Baseline: {baseline}", err=True)
+    return report
+
+
+def _show(report: CheckReport, junit: Path | None, markdown: Path | None, as_json: bool) -> None:
+    from calib.files import write_text
+    from calib.report.gates import check_markdown, check_text
+    from calib.report.junit import check_junit
+
+    if junit is not None:
+        write_text(junit, check_junit(report))
+    if markdown is not None:
+        write_text(markdown, check_markdown(report))
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    typer.echo(report.to_json() if as_json else check_text(report), nl=not as_json)

@@ -1,0 +1,317 @@
+"""Stored baselines: a small JSON file that is reviewed and kept in version control.
+
+Keys are sorted, figures rounded to six digits, answers packed in short lines: the same results give the same
+file, and a change of a few samples a diff of a few lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic import ValidationError as _PydanticError
+
+from calib.errors import ValidationError
+from calib.files import write_text
+from calib.validation.outcomes import SHARE_METRICS, hits_of, pack_hits
+from calib.validation.results import PrecisionRun, Results, read_results
+from calib.validation.speed_records import Latency
+
+__all__ = [
+    "BASELINE_SCHEMA",
+    "Baseline",
+    "BaselineFigure",
+    "BaselineRun",
+    "ids_digest",
+    "make_baseline",
+    "measured_latency",
+    "read_baseline",
+    "read_reference",
+    "sqnr_name",
+    "write_baseline",
+]
+
+BASELINE_SCHEMA = 1
+
+_MAX_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class BaselineFigure:
+    """A figure as it was: a metric of accuracy, or the SQNR of an output in dB.
+
+    Attributes:
+        value: The figure; None where it was not measured.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        count: Samples behind it; None for outputs.
+        noise: Largest difference between rebuilds of one model; None where it is not known.
+        note: Why it is None, or what to know of it.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    count: int | None = None
+    noise: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class BaselineRun:
+    """One precision as it was.
+
+    Attributes:
+        precision: "fp32", "fp16" or "int8".
+        runner: What ran it.
+        simulated: Whether its arithmetic was simulated in float.
+        calibration: Name of its calibration; empty without one.
+        metrics: Metric → figure.
+        sqnr_db: Output → SQNR against FP32, in dB.
+        outcomes: Metric → whether each sample was right, packed by ``calib.validation.outcomes``.
+        median_ms: Latency p50 on a GPU; None where it was simulated or not measured.
+        batch_size: Samples of a timed batch.
+        engine_bytes: Size of the TensorRT engine.
+    """
+
+    precision: str
+    runner: str
+    simulated: bool
+    calibration: str = ""
+    metrics: dict[str, BaselineFigure] = field(default_factory=dict)
+    sqnr_db: dict[str, BaselineFigure] = field(default_factory=dict)
+    outcomes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    median_ms: float | None = None
+    batch_size: int | None = None
+    engine_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What results are compared with later.
+
+    Attributes:
+        baseline_schema: Version of this layout.
+        calib_version: Version of calib that made the results.
+        created: When the results were made, UTC.
+        model: Name of the model.
+        model_sha256: Its hash.
+        dataset: Name of the validation dataset.
+        fingerprint: Its fingerprint: source, preprocessing, sample ids, labels.
+        preprocess: Its preprocessing, to tell what changed.
+        samples: Number of samples.
+        sample_ids_sha256: Hash of their ids in order.
+        calibrations: Calibration → hash of its cache.
+        environment: System, processor, GPU and versions.
+        runs: Label → run.
+    """
+
+    baseline_schema: int
+    calib_version: str
+    created: str
+    model: str
+    model_sha256: str
+    dataset: str
+    fingerprint: str
+    preprocess: dict[str, Any]
+    samples: int
+    sample_ids_sha256: str
+    calibrations: dict[str, str]
+    environment: dict[str, Any]
+    runs: dict[str, BaselineRun]
+
+    def to_json(self) -> str:
+        """The baseline as strict JSON with sorted keys; keys that are None are left out where they may be."""
+        content = {**asdict(self), "runs": {label: _run_json(run) for label, run in self.runs.items()}}
+        return json.dumps(content, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+    def find(self, run: PrecisionRun) -> BaselineRun | None:
+        """The run that was the same precision of the same calibration; None where there is none.
+
+        By label; else by precision, where the baseline has just one run of it.
+        """
+        if run.label in self.runs:
+            return self.runs[run.label]
+        alike = [one for one in self.runs.values() if one.precision == run.precision]
+        named = [one for one in alike if one.calibration == run.calibration]
+        return named[0] if len(named) == 1 else alike[0] if len(alike) == 1 else None
+
+
+def _run_json(run: BaselineRun) -> dict[str, Any]:
+    """A run with its figures; value null is kept, since it says that nothing was measured."""
+    content = {key: value for key, value in asdict(run).items() if value not in (None, "", {})}
+    for group in ("metrics", "sqnr_db"):
+        if group in content:
+            content[group] = {
+                name: {
+                    key: value for key, value in figure.items() if key == "value" or value not in (None, "")
+                }
+                for name, figure in content[group].items()
+            }
+    return content
+
+
+def ids_digest(ids: Sequence[str]) -> str:
+    """SHA-256 of sample ids in their order, each preceded by its length.
+
+    >>> ids_digest(["ab"]) == ids_digest(["a", "b"])
+    False
+    """
+    digest = hashlib.sha256()
+    for name in ids:
+        encoded = name.encode("utf-8", "surrogatepass")
+        digest.update(f"{len(encoded)}:".encode("ascii") + encoded)
+    return digest.hexdigest()
+
+
+def make_baseline(results: Results, noise: dict[tuple[str, str], float] | None = None) -> Baseline:
+    """Keeps of results what later ones are compared with.
+
+    Args:
+        results: What a validation run found.
+        noise: (label of a run, figure) → largest difference between rebuilds of one model.
+    """
+    measured = noise or {}
+    environment = results.environment
+    return Baseline(
+        baseline_schema=BASELINE_SCHEMA,
+        calib_version=results.calib_version,
+        created=results.created,
+        model=results.model.name,
+        model_sha256=results.model.sha256,
+        dataset=results.dataset.name,
+        fingerprint=results.dataset.fingerprint,
+        preprocess=results.dataset.preprocess,
+        samples=len(results.sample_ids),
+        sample_ids_sha256=ids_digest(results.sample_ids),
+        calibrations={one.name: one.sha256 for one in results.calibrations},
+        environment={
+            "system": environment.system,
+            "processor": environment.processor,
+            "gpu": environment.gpu,
+            "tensorrt": environment.tensorrt,
+            "packages": dict(environment.packages),
+        },
+        runs={run.label: _baseline_run(results, run, measured) for run in results.runs},
+    )
+
+
+def _baseline_run(results: Results, run: PrecisionRun, noise: dict[tuple[str, str], float]) -> BaselineRun:
+    latency = measured_latency(run)
+    hits = {name: hits_of(results, run, name) for name in SHARE_METRICS}
+    return BaselineRun(
+        precision=run.precision,
+        runner=run.runner,
+        simulated=run.simulated,
+        calibration=run.calibration,
+        metrics={
+            one.name: BaselineFigure(
+                _rounded(one.value),
+                _rounded(one.low),
+                _rounded(one.high),
+                one.count,
+                _rounded(noise.get((run.label, one.name))),
+                one.note if one.value is None else "",
+            )
+            for one in run.metrics
+        },
+        sqnr_db={
+            one.output: BaselineFigure(
+                _rounded(one.sqnr_db),
+                _rounded(one.sqnr_low),
+                _rounded(one.sqnr_high),
+                noise=_rounded(noise.get((run.label, sqnr_name(one.output)))),
+                note=one.note if one.sqnr_db is None else "",
+            )
+            for one in run.outputs
+        },
+        outcomes={name: pack_hits(right) for name, right in hits.items() if right is not None},
+        median_ms=_rounded(latency.median_ms) if latency else None,
+        batch_size=latency.batch_size if latency else None,
+        engine_bytes=run.engine.engine_bytes if run.engine else None,
+    )
+
+
+def sqnr_name(output: str) -> str:
+    """What the SQNR of an output is called beside metrics."""
+    return f"SQNR of {output}"
+
+
+def measured_latency(run: PrecisionRun) -> Latency | None:
+    """A run's latency where it was measured on the target; None where it was simulated, or not measured."""
+    simulated = run.simulated or run.latency is None or run.latency.simulated
+    return None if simulated else run.latency
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def write_baseline(baseline: Baseline, path: str | os.PathLike[str]) -> Path:
+    """Writes a baseline, whole or not at all."""
+    return write_text(path, baseline.to_json())
+
+
+_ADAPTER = TypeAdapter(Baseline)
+
+
+def read_baseline(path: str | os.PathLike[str]) -> Baseline:
+    """Reads a baseline.
+
+    Raises:
+        ValidationError: There is no such file, it is too large, of another schema, or no baseline.
+    """
+    return _parse(_read(Path(path)), Path(path))
+
+
+def _read(source: Path) -> bytes:
+    try:
+        if source.stat().st_size > _MAX_BYTES:
+            raise ValidationError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: not a baseline.")
+        return source.read_bytes()
+    except OSError as error:
+        raise ValidationError(
+            f"Cannot read baseline {source}: {error.strerror or error}. Make one with: "
+            f"calib check RESULTS.json --baseline {source} --update-baseline"
+        ) from error
+
+
+def _parse(content: bytes, source: Path) -> Baseline:
+    try:
+        baseline = _ADAPTER.validate_json(content)
+    except _PydanticError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole file"
+        raise ValidationError(
+            f"{source} is not a calib baseline: {place}: {first['msg']} ({error.error_count()} faults). "
+            "Make it again with: calib check RESULTS.json --baseline FILE --update-baseline"
+        ) from error
+    if baseline.baseline_schema != BASELINE_SCHEMA:
+        raise ValidationError(
+            f"{source} has baseline schema {baseline.baseline_schema}, this calib reads {BASELINE_SCHEMA}. "
+            "Make it again with --update-baseline, or use the calib version that wrote it."
+        )
+    return baseline
+
+
+def read_reference(path: str | os.PathLike[str]) -> Baseline:
+    """Reads a baseline, or results that serve as one: those of another TensorRT version, for instance.
+
+    Raises:
+        ValidationError: The file is neither.
+    """
+    source = Path(path)
+    try:
+        head = json.loads(_read(source))
+    except ValueError as error:
+        raise ValidationError(f"{source} is not JSON: {error}. Give a baseline or a results file.") from error
+    if isinstance(head, dict) and "runs" in head and "baseline_schema" not in head:
+        return make_baseline(read_results(source))
+    return read_baseline(source)

@@ -1,0 +1,87 @@
+"""One rule and one run: what a gate judges, and the reference that it is judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from calib.validation.baseline import Baseline, BaselineFigure, BaselineRun
+from calib.validation.gate_rules import Rule
+from calib.validation.outcomes import hits_of, unpack_hits
+from calib.validation.results import Metric, PrecisionRun, Results
+from calib.validation.verdicts import GateOutcome, Verdict
+
+__all__ = ["Case"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One gate of one run.
+
+    Attributes:
+        results: What is judged.
+        run: The run.
+        rule: The gate.
+        baseline: The stored baseline where that is the reference; None where FP32 of the results is.
+        alpha: Chance of a wrong verdict, on each side.
+    """
+
+    results: Results
+    run: PrecisionRun
+    rule: Rule
+    baseline: Baseline | None = None
+    alpha: float = 0.05
+
+    @property
+    def against(self) -> str:
+        """What the reference is called."""
+        return "FP32" if self.baseline is None else "baseline"
+
+    @property
+    def reference(self) -> PrecisionRun:
+        """The FP32 run of the same results, which integrity demands."""
+        return next(run for run in self.results.runs if run.role == "baseline")
+
+    @property
+    def stored(self) -> BaselineRun | None:
+        """The same run in the stored baseline."""
+        return None if self.baseline is None else self.baseline.find(self.run)
+
+    def metric(self, name: str) -> Metric | None:
+        """A figure of the run."""
+        return next((one for one in self.run.metrics if one.name == name), None)
+
+    def reference_figure(self, name: str) -> BaselineFigure | None:
+        """The reference's figure of that name."""
+        if self.stored is not None:
+            return self.stored.metrics.get(name)
+        found = next((one for one in self.reference.metrics if one.name == name), None)
+        return None if found is None or self.baseline else BaselineFigure(found.value, note=found.note)
+
+    def hits(self, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]] | None:
+        """Right and wrong answers of reference and run; None where either has none."""
+        ours = hits_of(self.results, self.run, name)
+        if self.baseline is None:
+            theirs = hits_of(self.results, self.reference, name)
+        elif self.stored is None or name not in self.stored.outcomes:
+            theirs = None
+        else:
+            packed, label = self.stored.outcomes[name], f"baseline {self.run.label} {name}"
+            theirs = unpack_hits(packed, self.baseline.samples, label)
+        return None if ours is None or theirs is None else (theirs, ours)
+
+    def outcome(self, verdict: Verdict, reason: str, *, subject: str = "", **more: Any) -> GateOutcome:
+        """An outcome of this gate and run; ``more`` are fields of ``GateOutcome``."""
+        fields: dict[str, Any] = {
+            "against": self.against,
+            "limit": self.rule.limit,
+            "threshold": self.rule.threshold.value,
+            "unit": self.rule.threshold.unit,
+            "note": self.rule.threshold.warning,
+        }
+        return GateOutcome(
+            self.rule.gate, self.run.label, subject, verdict=verdict, reason=reason, **{**fields, **more}
+        )

@@ -1,0 +1,229 @@
+"""What gates there are, and the rules that a user states: by options, in Python or in a YAML file."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calib.data.document import read_document
+from calib.errors import DatasetError, UsageError
+from calib.validation.corrections import Correction
+from calib.validation.thresholds import Threshold, describe_points, parse_threshold, plain
+
+__all__ = ["GATES", "GateFile", "Rule", "make_rules", "read_gate_file"]
+
+GATES = {
+    "max_drop": "share",
+    "max_relative_drop": "share",
+    "worst_class": "share",
+    "min_agreement": "share",
+    "min_sqnr": "dB",
+    "min_cosine": "cosine",
+    "max_latency_ratio": "ratio",
+    "min_int8_share": "share",
+    "max_engine_mb": "MB",
+}
+"""Gate → unit of its threshold."""
+
+_ON_METRICS = ("max_drop", "max_relative_drop", "worst_class")
+_ON_OUTPUTS = ("min_sqnr", "min_cosine")
+_AGAINST = {
+    **dict.fromkeys(_ON_METRICS, ("fp32", "baseline")),
+    "max_latency_ratio": ("fp32", "fp16", "baseline"),
+}
+_SETTINGS = ("schema", "gates", "alpha", "correction", "allow_undecided")
+_KEYS = ("metric", "output", "against", "precisions")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One gate.
+
+    Attributes:
+        gate: Which, one of ``GATES``.
+        threshold: What it judges by.
+        metric: The figure that gates of drops judge: "top1", "top5", or another that the results have.
+        output: The model output that gates of outputs judge; empty for every one.
+        against: "fp32" or "fp16" of the same results, or "baseline"; empty for the baseline where one is
+            given and FP32 else.
+        precisions: The runs that are judged, by precision or label; empty for all but the FP32 reference.
+    """
+
+    gate: str
+    threshold: Threshold
+    metric: str = "top1"
+    output: str = ""
+    against: str = ""
+    precisions: tuple[str, ...] = ()
+
+    @property
+    def limit(self) -> str:
+        """The threshold in words.
+
+        >>> make_rules(max_drop="1%")[0].limit, make_rules(min_sqnr=20)[0].limit
+        ('at most 1 percentage point (0.01)', 'at least 20 dB')
+        """
+        value = self.threshold.value
+        word = "at least" if self.gate.startswith("min_") else "at most"
+        if self.gate in ("max_drop", "worst_class"):
+            return f"{word} {describe_points(value)}"
+        words = {
+            "max_relative_drop": f"{plain(100 * value)}% of the baseline's ({plain(value)})",
+            "min_agreement": f"{plain(100 * value)}% of the samples ({plain(value)})",
+            "min_sqnr": f"{plain(value)} dB",
+            "min_cosine": plain(value),
+            "max_latency_ratio": f"{plain(value)} times as long",
+            "min_int8_share": f"{plain(100 * value)}% of the layers ({plain(value)})",
+            "max_engine_mb": f"{plain(value)} MB",
+        }
+        return f"{word} {words[self.gate]}"
+
+
+def make_rules(
+    *,
+    metrics: Sequence[str] = ("top1",),
+    against: str = "",
+    precisions: Sequence[str] = (),
+    **thresholds: str | float | None,
+) -> tuple[Rule, ...]:
+    """Rules from options.
+
+    Args:
+        metrics: Figures that gates of drops judge; each gives a rule.
+        against: What drops are measured against; empty for the baseline where one is given and FP32 else.
+        precisions: The runs that are judged; empty for all.
+        **thresholds: Gate → threshold, as text or number; None leaves the gate out.
+
+    Raises:
+        UsageError: A gate is unknown, or a threshold or another value cannot be meant.
+
+    >>> [rule.gate for rule in make_rules(max_drop="1%", min_sqnr=20, worst_class=None)]
+    ['max_drop', 'min_sqnr']
+    """
+    rules: list[Rule] = []
+    for gate, given in thresholds.items():
+        _check_known(gate, GATES, "gate")
+        if given is None:
+            continue
+        option = "--" + gate.replace("_", "-")
+        threshold = parse_threshold(given, option, GATES[gate])
+        side = against if against in _AGAINST.get(gate, ()) else ""
+        rules += [
+            Rule(gate, threshold, metric, against=side, precisions=tuple(precisions))
+            for metric in (metrics if gate in _ON_METRICS else ("top1",))
+        ]
+    if against and not any(rule.against for rule in rules):
+        raise UsageError(
+            f"Nothing can be judged against {against!r}: drops are against fp32 or baseline, "
+            "latency is against fp32, fp16 or baseline."
+        )
+    return tuple(rules)
+
+
+def _check_known(name: str, known: Iterable[str], what: str, where: str = "") -> None:
+    names = list(known)
+    if name in names:
+        return
+    close = difflib.get_close_matches(name, names, 1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise UsageError(f"{where}Unknown {what} {name!r}.{hint} Choose from {', '.join(names)}.")
+
+
+@dataclass(frozen=True)
+class GateFile:
+    """Rules and settings of a YAML file.
+
+    Attributes:
+        rules: The gates.
+        alpha: Chance of a wrong verdict; None where the file does not say.
+        correction: Correction of several judgements; None where the file does not say.
+        allow_undecided: Whether undecided gates pass; None where the file does not say.
+        more: The values of other keys.
+    """
+
+    rules: tuple[Rule, ...]
+    alpha: float | None = None
+    correction: Correction | None = None
+    allow_undecided: bool | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_gate_file(path: str | os.PathLike[str], more: Sequence[str] = ()) -> GateFile:
+    """Reads gates from a YAML file.
+
+    ::
+
+        schema: 1
+        gates:
+          - max_drop: 1%
+            metric: top1          # the default
+            against: fp32         # or baseline
+            precisions: [int8]    # all candidates by default
+          - min_sqnr: 20
+            output: logits
+
+    Args:
+        path: The file.
+        more: Other keys that the file may have, whose values are left to the caller.
+
+    Raises:
+        UsageError: The file cannot be read, or holds what is no gate; with the line.
+    """
+    source = Path(path)
+    try:
+        document, content = read_document(source, "Gates file")
+    except DatasetError as error:
+        raise UsageError(str(error)) from error
+    for key in content:
+        _check_known(str(key), (*_SETTINGS, *more), "key", f"{document.where([key])}: ")
+    if content.get("schema") != 1:
+        raise UsageError(f"{document.where(['schema'])}: expected schema: 1, got {content.get('schema')!r}.")
+    entries = content.get("gates")
+    if not isinstance(entries, list) or not entries:
+        raise UsageError(f"{document.where(['gates'])}: expected a list of gates, such as '- max_drop: 1%'.")
+    rules = tuple(
+        _rule(entry, f"{document.where(['gates', index])}: ") for index, entry in enumerate(entries)
+    )
+    alpha, allow = content.get("alpha"), content.get("allow_undecided")
+    if alpha is not None and (isinstance(alpha, bool) or not isinstance(alpha, (int, float))):
+        raise UsageError(f"{document.where(['alpha'])}: expected a number such as 0.05, got {alpha!r}.")
+    if allow is not None and not isinstance(allow, bool):
+        raise UsageError(f"{document.where(['allow_undecided'])}: expected true or false, got {allow!r}.")
+    others = {key: content[key] for key in more if key in content}
+    return GateFile(rules, alpha, content.get("correction"), allow, others)
+
+
+def _rule(entry: Any, where: str) -> Rule:
+    if not isinstance(entry, Mapping):
+        raise UsageError(f"{where}expected a gate such as 'max_drop: 1%', got {entry!r}.")
+    named = [key for key in entry if key in GATES]
+    for key in entry:
+        _check_known(str(key), (*GATES, *_KEYS), "key", where)
+    if len(named) != 1:
+        raise UsageError(f"{where}expected one gate in each entry, got {', '.join(named) or 'none'}.")
+    gate = named[0]
+    threshold = parse_threshold(entry[gate], f"{where}{gate}", GATES[gate])
+    for key, gates in (("metric", _ON_METRICS), ("output", _ON_OUTPUTS), ("against", tuple(_AGAINST))):
+        if key in entry and (gate not in gates or not isinstance(entry[key], str)):
+            raise UsageError(f"{where}{key} is a name, and belongs to {', '.join(gates)}; {gate} takes none.")
+    if "against" in entry:
+        _check_known(entry["against"], _AGAINST[gate], "side", where)
+    return Rule(
+        gate,
+        threshold,
+        metric=entry.get("metric", "top1"),
+        output=entry.get("output", ""),
+        against=entry.get("against", ""),
+        precisions=_names(entry.get("precisions", ()), where),
+    )
+
+
+def _names(given: Any, where: str) -> tuple[str, ...]:
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"{where}precisions is a list of names such as [int8], got {given!r}.")
+    return tuple(names)

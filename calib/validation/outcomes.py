@@ -1,0 +1,92 @@
+"""Right or wrong, a bit a sample: how results and baselines keep the answers that differences are made of."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from calib.errors import ValidationError
+from calib.validation.results import PrecisionRun, Results
+
+__all__ = ["SHARE_METRICS", "hits_of", "pack_hits", "unpack_hits"]
+
+SHARE_METRICS = ("top1", "top5")
+"""Shares of right answers, which the baseline has too."""
+
+_LINE = 76
+
+
+def pack_hits(hits: npt.ArrayLike) -> tuple[str, ...]:
+    """Packs truth values, eight a byte, as base64 in lines of 76 characters.
+
+    A line holds 456 samples, so that a change of one sample changes one line of a file.
+
+    Args:
+        hits: Shape [samples].
+
+    >>> pack_hits([True, False, True])
+    ('oA==',)
+    """
+    bits = np.packbits(np.asarray(hits, np.bool_))
+    text = base64.b64encode(bits.tobytes()).decode("ascii")
+    return tuple(text[start : start + _LINE] for start in range(0, len(text), _LINE))
+
+
+def unpack_hits(lines: Sequence[str], count: int, source: str = "outcomes") -> npt.NDArray[np.bool_]:
+    """Reads what ``pack_hits`` wrote.
+
+    Args:
+        lines: The lines.
+        count: Number of samples.
+        source: What they belong to, for messages.
+
+    Raises:
+        ValidationError: They are not base64, or of another number of samples.
+
+    >>> unpack_hits(("oA==",), 3).tolist()
+    [True, False, True]
+    """
+    try:
+        packed = base64.b64decode("".join(lines), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValidationError(f"{source}: the packed answers are not base64: {error}.") from error
+    if len(packed) != (count + 7) // 8:
+        raise ValidationError(
+            f"{source}: {len(packed)} bytes of packed answers do not fit {count} samples, which take "
+            f"{(count + 7) // 8}. The file was cut or edited: make it again."
+        )
+    bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=count)
+    return bits.astype(np.bool_)
+
+
+def hits_of(results: Results, run: PrecisionRun, metric: str) -> npt.NDArray[np.bool_] | None:
+    """Whether a run is right, for every sample of its results.
+
+    Args:
+        results: The results that hold the run.
+        run: One of its runs.
+        metric: "top1" or "top5".
+
+    Returns:
+        Shape [samples]; None where there are no labels, or the run has no such answers.
+
+    Raises:
+        ValidationError: The numbers of answers, labels and samples differ.
+    """
+    count = len(results.sample_ids)
+    if metric in run.outcomes:
+        return unpack_hits(run.outcomes[metric], count, f"{run.label} {metric}")
+    if metric != "top1" or run.predictions is None or results.labels is None:
+        return None
+    if not len(run.predictions) == len(results.labels) == count:
+        raise ValidationError(
+            f"{run.label} has {len(run.predictions)} answers and {len(results.labels)} labels for {count} "
+            "samples: the results file was cut or edited. Run the validation again."
+        )
+    predictions, labels = np.asarray(run.predictions, np.int64), np.asarray(results.labels, np.int64)
+    right: npt.NDArray[np.bool_] = (predictions == labels) & (labels >= 0)
+    return right

@@ -1,0 +1,74 @@
+"""How often intervals hold the true figure, and tests err, in simulated runs with a known truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calib.validation.intervals import mean_interval, share_interval, sqnr_interval
+from calib.validation.noninferiority import relative_non_inferiority, share_non_inferiority
+from calib.validation.paired import PairedTable, newcombe_interval, tango_interval
+
+pytestmark = pytest.mark.slow
+
+
+def tables(count: int, shares: list[float], runs: int, seed: int = 0) -> list[PairedTable]:
+    draws = np.random.default_rng(seed).multinomial(count, shares, size=runs)
+    return [PairedTable(*map(int, draw)) for draw in draws]
+
+
+@pytest.mark.parametrize("count", [30, 300])
+@pytest.mark.parametrize("share", [0.76, 0.97])
+def test_shares(count: int, share: float) -> None:
+    from scipy.stats import binom
+
+    # Exactly: the probability of each count times whether its interval holds the share.
+    held = {
+        method: sum(
+            binom.pmf(k, count, share)
+            for k in range(count + 1)
+            if (found := share_interval(k, count, method=method)).low <= share <= found.high  # type: ignore[operator, arg-type]
+        )
+        for method in ("wilson", "exact")
+    }
+    assert held["exact"] >= 0.95
+    assert held["wilson"] == pytest.approx(0.95, abs=0.03)
+
+
+@pytest.mark.parametrize("interval", [tango_interval, newcombe_interval])
+@pytest.mark.parametrize(
+    ("count", "shares"),
+    [(50, [0.7, 0.08, 0.04, 0.18]), (400, [0.74, 0.02, 0.01, 0.23]), (1000, [0.95, 0.01, 0.01, 0.03])],
+)
+def test_drops(interval: object, count: int, shares: list[float]) -> None:
+    truth, runs = shares[1] - shares[2], 1000
+    found = [interval(table) for table in tables(count, shares, runs)]  # type: ignore[operator]
+    held = sum(one.low <= truth <= one.high for one in found) / runs
+    # 0.95 less 2 standard errors, and 1.5 points where only six samples disagree; Newcombe's is a bit wide.
+    assert (0.92 if count == 50 else 0.935) <= held <= 0.985
+
+
+@pytest.mark.parametrize("test", [share_non_inferiority, relative_non_inferiority])
+def test_a_model_at_the_margin_seldom_passes(test: object) -> None:
+    # True drop 2 points of 80: the absolute margin, and 2.5 % of the baseline.
+    margin = 0.02 if test is share_non_inferiority else 0.025
+    runs = 3000
+    verdicts = [test(table, margin).verdict for table in tables(500, [0.75, 0.05, 0.03, 0.17], runs)]  # type: ignore[operator]
+    for verdict in ("pass", "fail"):
+        assert verdicts.count(verdict) / runs == pytest.approx(0.05, abs=0.013)
+
+
+def test_bootstrap_of_a_mean_and_an_sqnr() -> None:
+    rng, runs, count = np.random.default_rng(0), 250, 80
+    mean = ratio = 0
+    for _ in range(runs):
+        values = rng.gamma(2.0, 1.0, count)  # skewed, mean 2
+        found = mean_interval(values, resamples=599)
+        mean += found.low <= 2.0 <= found.high  # type: ignore[operator]
+        signal = rng.gamma(4.0, 25.0, count)  # mean 100
+        noise = rng.gamma(2.0, 0.5, count)  # mean 1: 20 dB
+        held = sqnr_interval(signal, noise, resamples=599)
+        ratio += held.low <= 20.0 <= held.high  # type: ignore[operator]
+    # Three standard errors of a share of 250 runs are 4.1 points.
+    assert mean / runs == pytest.approx(0.94, abs=0.041)
+    assert ratio / runs == pytest.approx(0.94, abs=0.041)

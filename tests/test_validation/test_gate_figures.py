@@ -1,0 +1,168 @@
+"""Gates of outputs, latency and engines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from test_report import report_results as made
+
+from calib.errors import UsageError
+from calib.validation import GateOutcome, Results, check, make_baseline
+from calib.validation.results import EngineRecord, LatencyRatio
+
+ENGINE = EngineRecord(
+    "8.6.0", "NVIDIA H200", "implicit INT8", 3, 12.0, 25_000_000, 40, 30, {"INT8": 30, "FP32": 10}
+)
+
+
+def only(results: Results, run: str = "INT8", **gates: Any) -> GateOutcome:
+    (gate,) = (name for name in gates if name not in ("against", "baseline", "gates"))
+    found = [one for one in check(results, **gates).outcomes if one.gate == gate and one.run == run]
+    assert len(found) == 1
+    return found[0]
+
+
+def with_output(index: int = 0, **changes: Any) -> Results:
+    base = made.classifier()
+    int8 = base.runs[2]
+    outputs = list(int8.outputs)
+    outputs[index] = replace(outputs[index], **changes)
+    return replace(base, runs=(base.runs[0], replace(int8, outputs=tuple(outputs))))
+
+
+class TestOutputs:
+    def test_a_floor_with_an_interval(self) -> None:
+        ends = with_output(sqnr_low=23.0, sqnr_high=26.0)  # 24.61 dB
+        assert [only(ends, min_sqnr=floor).verdict for floor in (22, 24, 27)] == ["pass", "undecided", "fail"]
+
+    def test_a_floor_without_one(self) -> None:
+        results = with_output()
+        assert [only(results, min_sqnr=floor).verdict for floor in (24, 25)] == ["pass", "fail"]
+        assert only(results, min_sqnr=24).reason == "SQNR 24.61 dB, without an interval"
+
+    def test_cosine(self) -> None:
+        assert [only(with_output(), min_cosine=floor).verdict for floor in (0.999, 0.9995)] == [
+            "pass",
+            "fail",
+        ]
+
+    @pytest.mark.parametrize("gate", ["min_sqnr", "min_cosine"])
+    def test_equal_outputs_pass_and_incomparable_ones_fail(self, gate: str) -> None:
+        floor: dict[str, Any] = {gate: 0.9}
+        equal = with_output(verdict="equal", sqnr_db=None, max_abs=0.0)
+        assert only(equal, **floor).verdict == "pass"
+        for verdict in ("candidate not finite", "rows differ"):
+            broken = with_output(verdict=verdict, note="because", sqnr_db=None, cosine=None)
+            assert (only(broken, **floor).verdict, only(broken, **floor).reason) == ("fail", "because")
+        nothing = with_output(sqnr_db=None, cosine=None, note="all zero")
+        assert only(nothing, **floor).verdict == "fail"
+        assert only(with_output(elements=0), **floor).reason == "nothing was measured: the output is empty"
+        for value in (float("nan"), float("inf")):
+            assert only(with_output(sqnr_db=value, cosine=value), **floor).verdict == "fail"
+
+    def test_every_output_is_judged_or_the_named_one(self) -> None:
+        from calib.validation.gate_rules import Rule
+        from calib.validation.thresholds import parse_threshold
+
+        report = check(made.regressor(), min_sqnr=25, precisions=["int8"])
+        judged = {one.subject: one.verdict for one in report.outcomes if one.gate == "min_sqnr"}
+        assert judged == {"boxes": "fail", "scores": "pass"}
+        rule = Rule("min_sqnr", parse_threshold(25, "min_sqnr", "dB"), output="scores", precisions=("int8",))
+        assert check(made.regressor(), gates=[rule]).passed
+        with pytest.raises(UsageError, match=r"no output 'masks'\. The outputs are: boxes, scores"):
+            check(made.regressor(), gates=[replace(rule, output="masks")])
+
+    def test_nothing_compared(self) -> None:
+        base = made.classifier()
+        bare = replace(base, runs=(base.runs[0], replace(base.runs[2], outputs=())))
+        assert only(bare, min_sqnr=20).reason.startswith("nothing was measured")
+
+
+class TestLatency:
+    """A-L3: only figures of a GPU are judged."""
+
+    def test_simulated_latency_is_refused(self) -> None:
+        found = only(made.classifier(), max_latency_ratio=0.8)
+        assert found.verdict == "fail"
+        assert found.reason == (
+            "refused: the latency of INT8 is of a simulation and says nothing of TensorRT's speed"
+        )
+
+    def test_measured_on_no_gpu_is_refused(self) -> None:
+        base = made.gpu()
+        results = replace(base, environment=replace(base.environment, gpu=None))
+        assert "was not measured on a GPU" in only(results, max_latency_ratio=0.8).reason
+
+    def test_not_measured(self) -> None:
+        base = made.gpu()
+        bare = replace(base, runs=(base.runs[0], replace(base.runs[2], latency=None)))
+        assert only(bare, max_latency_ratio=0.8).reason == "the latency of INT8 was not measured"
+
+    def test_the_recorded_interval_decides(self) -> None:
+        ratio = LatencyRatio("INT8", "FP32", 0.5, 0.48, 0.52)
+        results = replace(made.gpu(), ratios=(ratio,))
+        found = [only(results, max_latency_ratio=limit) for limit in (0.6, 0.5, 0.4)]
+        assert [one.verdict for one in found] == ["pass", "undecided", "fail"]
+        assert found[0].against == "FP32"
+        assert found[0].value == pytest.approx(0.5)
+
+    def test_without_it_the_rounds_do(self) -> None:
+        # FP32 takes 10 ms, INT8 5 ms.
+        found = only(made.gpu(), max_latency_ratio=0.6)
+        assert found.verdict == "pass"
+        assert "bootstrap" in found.method
+
+    def test_against_fp16(self) -> None:
+        # FP16 takes 4 ms: INT8 is slower, and FP16 is not judged against itself.
+        report = check(made.gpu(), max_latency_ratio=1, against="fp16")
+        judged = {one.run: one.verdict for one in report.outcomes if one.gate == "max_latency_ratio"}
+        assert judged == {"INT8": "fail"}
+
+    def test_other_batches_and_missing_peers(self) -> None:
+        base = made.gpu()
+        latency = base.runs[0].latency
+        assert latency is not None
+        other = replace(base.runs[0], latency=replace(latency, batch_size=64))
+        results = replace(base, runs=(other, *base.runs[1:]))
+        assert "cannot be compared with batches of 64" in only(results, max_latency_ratio=0.8).reason
+        alone = replace(base, runs=(base.runs[0], base.runs[2]))
+        assert only(alone, max_latency_ratio=0.8, against="fp16").reason == (
+            "there is no FP16 run on tensorrt to divide by"
+        )
+
+    def test_against_a_baseline_of_the_same_device(self) -> None:
+        results = made.gpu()
+        baseline = make_baseline(results)
+        kept = {"baseline": baseline, "against": "baseline"}
+        found = only(results, max_latency_ratio=1.05, **kept)
+        assert (found.verdict, found.value) == ("pass", pytest.approx(1.0, rel=1e-5))
+        other = replace(baseline, environment={**baseline.environment, "gpu": "NVIDIA L4"})
+        refused = only(results, max_latency_ratio=1.05, **{**kept, "baseline": other})
+        assert refused.verdict == "fail"
+        assert refused.reason == "another device: NVIDIA H200 now, NVIDIA L4 in the baseline"
+        simulated = make_baseline(made.classifier())
+        refused = only(results, max_latency_ratio=1.05, **{**kept, "baseline": simulated})
+        assert refused.reason == "the baseline has no measured latency of this run"
+
+
+class TestEngines:
+    def results(self) -> Results:
+        base = made.gpu()
+        return replace(base, runs=(*base.runs[:2], replace(base.runs[2], engine=ENGINE)))
+
+    def test_share_of_int8_layers(self) -> None:
+        assert [only(self.results(), min_int8_share=least).verdict for least in ("75%", "80%")] == [
+            "pass",
+            "fail",
+        ]
+        assert only(self.results(), min_int8_share=0.5).reason == "30 of 40 layers compute in INT8"
+
+    def test_size_in_megabytes(self) -> None:
+        assert [only(self.results(), max_engine_mb=most).verdict for most in (25, 24.9)] == ["pass", "fail"]
+
+    @pytest.mark.parametrize("gate", ["min_int8_share", "max_engine_mb"])
+    def test_no_engine(self, gate: str) -> None:
+        found = only(made.classifier(), **{gate: 0.5})
+        assert found.reason == "nothing was measured: INT8 ran on onnxruntime, not as a TensorRT engine"
