@@ -41,12 +41,32 @@ def open_source(model: OnnxModel, unchanged: bool) -> Iterator[NetworkSource]:
     if unchanged and model.external_files:
         yield NetworkSource(file=model.path)
     elif model.byte_size <= PROTOBUF_LIMIT:
-        yield NetworkSource(content=model.to_bytes())
+        yield NetworkSource(content=_with_free_sizes(model))
     else:
         with tempfile.TemporaryDirectory(prefix="calib-build-") as folder:
             file = Path(folder, "model.onnx")
             write_model(model, file)
             yield NetworkSource(file=file)
+
+
+def _with_free_sizes(model: OnnxModel) -> bytes:
+    """The model without names of sizes that one input has twice, such as PaddlePaddle's "?" for H and W.
+
+    TensorRT takes equal names for equal sizes: "Input dimensions with this name are inconsistent".
+    """
+    names = [
+        [axis.dim_param for axis in info.type.tensor_type.shape.dim if axis.dim_param]
+        for info in model.proto.graph.input
+    ]
+    repeated = {name for found in names for name in found if found.count(name) > 1}
+    if not repeated:
+        return model.to_bytes()
+    proto = model.edited()
+    for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        for axis in info.type.tensor_type.shape.dim:
+            if axis.dim_param in repeated:
+                axis.ClearField("dim_param")
+    return bytes(proto.SerializeToString())
 
 
 def hash_network(model: OnnxModel, unchanged: bool) -> str:

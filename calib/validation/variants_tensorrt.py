@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["engine_record", "make"]
 
+# Said of every export from PyTorch: indices and shapes that INT32 holds; advice on the line before.
+_HARMLESS = ("INT64 weights", "Check verbose logs", "If this is not the desired behavior")
 _RESTS = {"fp16": "best", "fp32": "int8"}
 
 
@@ -109,7 +111,8 @@ def _describe(engine: Engine, runner: TensorRTRunner) -> str:
 
 
 def _warnings(name: RunName, engine: Engine) -> tuple[str, ...]:
-    return tuple(f"{name.label}: {line}" for line in engine.record.warnings[:3])
+    said = [line for line in engine.record.warnings if not any(part in line for part in _HARMLESS)]
+    return tuple(f"{name.label}: {line}" for line in said)
 
 
 def engine_record(

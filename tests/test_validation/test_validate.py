@@ -19,14 +19,13 @@ from calib.data import Dataset, from_arrays, load_recipe
 from calib.errors import (
     CacheError,
     DatasetError,
-    EngineError,
     ModelError,
     OutputError,
     UsageError,
     ValidationError,
 )
 from calib.graph import calibrate
-from calib.validation import PrecisionRun, Results, read_results, validate
+from calib.validation import EngineOptions, PrecisionRun, Results, read_results, validate
 from calib.validation.options import ordered_precisions
 
 QUICK: dict[str, Any] = {"latency_count": 3, "latency_seconds": 5.0}
@@ -357,7 +356,7 @@ class TestRefusals:
                 UsageError,
                 r"Unknown runner 'onnx-runtime'\. Did you mean 'onnxruntime'",
             ),
-            ({"runner": "tensorrt"}, EngineError, "cannot validate on tensorrt yet"),
+            ({"engine": EngineOptions(level=3)}, UsageError, "--level 3 is for --runner tensorrt, got"),
             ({"runner": "pytorch"}, UsageError, "--runner pytorch needs the network .*--torch net.py:Net"),
             ({"batch_size": 0}, UsageError, "Batch size must be at least 1, got 0"),
             ({"samples": 0}, UsageError, "Samples must be at least 1, got 0"),
