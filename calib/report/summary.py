@@ -147,9 +147,11 @@ def banner(merged: Merged) -> str:
     if not simulated:
         names = ", ".join(row.label for row in merged.rows if row.run.simulated)
         return f"Simulation: the arithmetic of {names} was simulated in float, not run by TensorRT."
-    scope = "" if len(simulated) == len(timed) else f" ({', '.join(row.label for row in simulated)})"
+    if len(simulated) < len(timed):
+        names = ", ".join(row.label for row in simulated)
+        return f"CPU simulation ({names}): says nothing of TensorRT's speed; the others are measured."
     return (
-        f"CPU simulation{scope}: says nothing of TensorRT's speed. Accuracy and output errors are judged by "
+        "CPU simulation: says nothing of TensorRT's speed. Accuracy and output errors are judged by "
         "simulating each precision; the latencies are those of this simulation on this machine, and no "
         "speed-up is claimed from them."
     )

@@ -24,6 +24,7 @@ from calib.validation.provenance import Calibration, read_calibrations
 from calib.validation.results import (
     SCHEMA_VERSION,
     EngineRecord,
+    Environment,
     Latency,
     ModelRecord,
     PrecisionRun,
@@ -200,6 +201,13 @@ def _settings(variants: Sequence[Variant]) -> dict[str, str]:
     return found
 
 
+def _environment(found: _Found) -> Environment:
+    described = describe_environment(found.settings)
+    # The engines know their TensorRT, which need not have come as a package.
+    builders = [engine.tensorrt for engine in found.engines if engine is not None]
+    return replace(described, tensorrt=builders[0]) if builders else described
+
+
 class _ValidationRun:
     """One model, one dataset, all precisions."""
 
@@ -242,7 +250,7 @@ class _ValidationRun:
                 for candidate in comparison.findings[1:]
                 for sample in comparison.worst(candidate, _WORST)
             ),
-            environment=describe_environment(found.settings),
+            environment=_environment(found),
             calibrations=tuple(calibration.record(dataset) for calibration in self._calibrations),
             warnings=self._warnings(found, runs),
             ratios=found.timing.ratios,
