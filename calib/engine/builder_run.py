@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -76,18 +77,27 @@ def run_builder(api: Api, job: BuildJob) -> BuiltPlan:
         CalibrationError: The calibrator failed.
         UsageError: An option cannot be meant for this model.
     """
+    try:
+        with _deprecations_ignored():
+            return _run(api, job)
+    except BaseException as error:
+        # Else the error holds builder and network through the frames that it passed, for as long as it lives.
+        traceback.clear_frames(error.__traceback__)
+        raise
+
+
+def _run(api: Api, job: BuildJob) -> BuiltPlan:
     log = capture_log(api)
-    with _deprecations_ignored():
-        builder = _make_builder(api, log)
-        if api.has("plugins"):
-            api.trt.init_libnvinfer_plugins(log, "")
-        network = _parse(api, job, builder, log)
-        notes: list[str] = []
-        config = _configure(api, job, builder, network, log, notes)
-        plan = _serialize(api, job, builder, network, config, log)
-        if job.timing is not None:
-            job.timing.store(config)
-            notes += job.timing.notes
+    builder = _make_builder(api, log)
+    if api.has("plugins"):
+        api.trt.init_libnvinfer_plugins(log, "")
+    network = _parse(api, job, builder, log)
+    notes: list[str] = []
+    config = _configure(api, job, builder, network, log, notes)
+    plan = _serialize(api, job, builder, network, config, log)
+    if job.timing is not None:
+        job.timing.store(config)
+        notes += job.timing.notes
     said, scale_notes = _warnings(log.lines)
     return BuiltPlan(plan, said, (*notes, *scale_notes))
 
