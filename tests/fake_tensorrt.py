@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -31,6 +31,7 @@ class Behaviour:
         says: Lines that it says in a build that succeeds.
         raises: What building raises.
         refuse_timing: Whether timing caches are refused.
+        refuse_cache: Whether calibration caches are refused.
         builds: What each build was told.
     """
 
@@ -41,6 +42,7 @@ class Behaviour:
     says: list[tuple[str, str]] = field(default_factory=list)
     raises: Exception | None = None
     refuse_timing: bool = False
+    refuse_cache: bool = False
     builds: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -71,7 +73,7 @@ def make_tensorrt(version: str) -> ModuleType:
     trt.ProfilingVerbosity = enum.Enum("ProfilingVerbosity", ["LAYER_NAMES_ONLY", "NONE", "DETAILED"])
     trt.MemoryPoolType = enum.Enum("MemoryPoolType", ["WORKSPACE", "TACTIC_DRAM"])
     trt.HardwareCompatibilityLevel = enum.Enum("HardwareCompatibilityLevel", ["NONE", "AMPERE_PLUS"])
-    trt.LayerType = enum.Enum("LayerType", ["CONSTANT", "CONVOLUTION", "ACTIVATION", "SHUFFLE"])
+    trt.LayerType = enum.Enum("LayerType", ["CONSTANT", "CONVOLUTION", "SHUFFLE"])
     trt.ILayer = type("ILayer", (), {"precision": property(id)} if major < 11 else {})
     trt.ITensor = type("ITensor", (), {"set_dynamic_range": id} if major < 11 else {})
     trt.IOutputAllocator = type("IOutputAllocator", (), {})
@@ -197,19 +199,31 @@ class _Tensor:
 
 
 class _Layer:
-    def __init__(self, node: onnx.NodeProto, trt: Any) -> None:
-        self.name = node.name
-        self.type = trt.LayerType.CONSTANT if node.op_type == "Constant" else trt.LayerType.CONVOLUTION
-        self.outputs = [_Tensor(name, (), trt.DataType.FLOAT) for name in node.output]
-        self.num_outputs = len(self.outputs)
+    def __init__(self, name: str, kind: Any, inputs: Sequence[str], outputs: Sequence[str], trt: Any) -> None:
+        self.name, self.type = name, kind
+        self.inputs = [_Tensor(name, (), trt.DataType.FLOAT) for name in inputs]
+        self.outputs = [_Tensor(name, (), trt.DataType.FLOAT) for name in outputs]
+        self.num_inputs, self.num_outputs = len(self.inputs), len(self.outputs)
         self.precision: Any = None
         self.output_types: dict[int, Any] = {}
+
+    def get_input(self, index: int) -> _Tensor:
+        return self.inputs[index]
 
     def get_output(self, index: int) -> _Tensor:
         return self.outputs[index]
 
     def set_output_type(self, index: int, kind: Any) -> None:
         self.output_types[index] = kind
+
+
+def _layers(graph: onnx.GraphProto, trt: Any) -> Iterator[_Layer]:
+    """A layer for each node, and the shuffle that 8.6's parser puts before a Gemm."""
+    for index, node in enumerate(graph.node):
+        if node.op_type == "Gemm":
+            helper = f"(Unnamed Layer* {index}) [Shuffle]"
+            yield _Layer(helper, trt.LayerType.SHUFFLE, node.input[:1], [f"{helper}_output"], trt)
+        yield _Layer(node.name, trt.LayerType.CONVOLUTION, node.input[:1], node.output, trt)
 
 
 class _Network:
@@ -278,7 +292,7 @@ class _Parser:
             if info.name not in weights:
                 shape = tuple(dim.dim_value or -1 for dim in info.type.tensor_type.shape.dim)
                 self.network.inputs.append(_Tensor(info.name, shape, trt.DataType.FLOAT))
-        self.network.layers = [_Layer(node, trt) for node in model.graph.node]
+        self.network.layers = list(_layers(model.graph, trt))
         self.network.quantized = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
         self.network.opset = model.opset_import[0].version
         return True
@@ -292,7 +306,7 @@ class _Builder:
     trt: Any
 
     def __init__(self, logger: Any) -> None:
-        self.logger = logger
+        self.logger, self.rows = logger, []  # type: ignore[var-annotated]
         error = self.trt.behaviour.cuda_error
         if error is not None:
             text = f"CUDA initialization failure with error: {error}. Please check your CUDA installation:"
@@ -346,7 +360,8 @@ class _Builder:
         if calibrator is None:
             return "Calibration failure occurred with no scaling factors detected."
         content = calibrator.read_calibration_cache()
-        if content is not None and bytes(content).startswith(b"TRT-"):
+        if content is not None and not self.trt.behaviour.refuse_cache:
+            self.rows = [line.rpartition(": ")[0] for line in bytes(content).decode().splitlines()[1:]]
             return None
         while calibrator.get_batch(["x"]):
             pass
@@ -360,6 +375,7 @@ class _Builder:
             "shapes": config.profiles[0].shapes,
             "calibrated": getattr(config, "int8_calibrator", None) is not None,
             "calibration_shapes": getattr(config.calibration_profile, "shapes", None),
+            "rows": self.rows,
             "level": config.builder_optimization_level,
             "pools": config.pools,
             "verbosity": config.profiling_verbosity.name,

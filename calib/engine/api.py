@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal
 
-from calib.engine.log import LogStore, make_logger
+from calib.engine.log import make_logger
 from calib.errors import EngineError, MissingExtraError, UsageError
 
 __all__ = ["FEATURES", "FLAVOURS", "Api", "capture_log", "find_features", "load_api"]
@@ -190,20 +190,26 @@ def _release(version: str, flavour: str) -> tuple[int, int, int]:
     return int(match[1]), int(match[2]), int(match[3] or 0)
 
 
-_STORES: dict[str, LogStore] = {}
+# One logger for each TensorRT, never freed.
+_LOGGERS: dict[Any, Any] = {}
 
 
 def capture_log(api: Api) -> Any:
-    """A logger to hand to TensorRT, which keeps what TensorRT says from now on.
+    """The logger to hand to TensorRT, which keeps what TensorRT says from now on.
 
-    TensorRT goes on using the first logger that it was given, and never says when it no longer needs
-    it. So loggers share one store and live as long as the process.
+    It is always the same one. TensorRT goes on using the first logger that it was given, holds it by its
+    address, and complains of any other while it holds the lock that freeing a builder takes as well: if
+    Python collected one just then, the process would stand still.
 
     Args:
         api: TensorRT.
 
     Returns:
-        A ``trt.ILogger``; its ``lines`` are (name of the severity, text), the oldest first, from "INFO" up.
+        A ``trt.ILogger``; its ``lines`` are (name of the severity, text), the oldest first, from "INFO" up,
+        since this function was last called in the same thread.
     """
-    store = _STORES.setdefault(api.trt.__name__, LogStore())
-    return make_logger(api.trt, store)
+    kind = api.trt.ILogger
+    if kind not in _LOGGERS:
+        _LOGGERS[kind] = make_logger(api.trt)
+    _LOGGERS[kind].mark()
+    return _LOGGERS[kind]

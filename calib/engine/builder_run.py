@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from calib.engine.api import Api, capture_log
 from calib.engine.build_request import BuildRequest
 from calib.engine.faults import find_hints, no_gpu_reason, parser_faults, unknown_operators, worst_lines
 from calib.engine.float_layers import keep_layers_float
+from calib.engine.handover import calibration_notes, hand_over, raise_failure
 from calib.engine.network_source import NetworkSource
+from calib.engine.preparation import Scales
 from calib.engine.shapes import InputRange
 from calib.engine.target_device import TargetDevice
 from calib.engine.timing_cache import TimingCache
-from calib.errors import CalibError, CalibrationError, EngineError
+from calib.errors import EngineError
 from calib.graph import OnnxModel
 
 __all__ = ["BuildJob", "BuiltPlan", "run_builder"]
@@ -36,7 +39,7 @@ class BuildJob:
         request: How to build.
         ranges: The shapes of every input.
         device: What to build for.
-        calibrator: A calibrator of TensorRT, or one that hands over a cache; None for none.
+        scales: The cache or the calibrator that the builder gets; neither on other routes.
         timing: The timing cache; None for none.
     """
 
@@ -45,7 +48,7 @@ class BuildJob:
     request: BuildRequest
     ranges: tuple[InputRange, ...]
     device: TargetDevice
-    calibrator: Any | None = None
+    scales: Scales = field(default_factory=Scales)
     timing: TimingCache | None = None
 
 
@@ -76,18 +79,31 @@ def run_builder(api: Api, job: BuildJob) -> BuiltPlan:
         CalibrationError: The calibrator failed.
         UsageError: An option cannot be meant for this model.
     """
+    try:
+        with _deprecations_ignored():
+            return _run(api, job)
+    except BaseException as error:
+        # Else the error holds builder and network through the frames that it passed, for as long as it lives.
+        traceback.clear_frames(error.__traceback__)
+        raise
+
+
+def _run(api: Api, job: BuildJob) -> BuiltPlan:
     log = capture_log(api)
-    with _deprecations_ignored():
-        builder = _make_builder(api, log)
-        if api.has("plugins"):
-            api.trt.init_libnvinfer_plugins(log, "")
-        network = _parse(api, job, builder, log)
-        notes: list[str] = []
-        config = _configure(api, job, builder, network, log, notes)
-        plan = _serialize(api, job, builder, network, config, log)
-        if job.timing is not None:
-            job.timing.store(config)
-            notes += job.timing.notes
+    builder = _make_builder(api, log)
+    if api.has("plugins"):
+        api.trt.init_libnvinfer_plugins(log, "")
+    network = _parse(api, job, builder, log)
+    calibrator, handed = _calibrator(api, job, network)
+    notes = list(handed)
+    config = _configure(api, job, builder, network, calibrator, log)
+    if job.request.keep_float and calibrator is not None:
+        notes.append(keep_layers_float(api, network, config, job.request))
+    plan = _serialize(api, job, builder, network, config, calibrator, log)
+    notes += calibration_notes(calibrator)
+    if job.timing is not None:
+        job.timing.store(config)
+        notes += job.timing.notes
     said, scale_notes = _warnings(log.lines)
     return BuiltPlan(plan, said, (*notes, *scale_notes))
 
@@ -124,6 +140,13 @@ def _parse(api: Api, job: BuildJob, builder: Any, log: Any) -> Any:
     return network
 
 
+def _calibrator(api: Api, job: BuildJob, network: Any) -> tuple[Any | None, tuple[str, ...]]:
+    """The calibrator that the builder gets, and notes; one that hands over the cache where there is one."""
+    if job.scales.cache is None:
+        return job.scales.calibrator, ()
+    return hand_over(api, network, job.model, job.scales.cache)
+
+
 def _network_flags(api: Api) -> int:
     flags, bits = api.trt.NetworkDefinitionCreationFlag, 0
     # Ignored by 10, gone in 11; without it 8.6 cannot parse ONNX.
@@ -144,7 +167,7 @@ def _parser_message(api: Api, model: OnnxModel, parser: Any, lines: Sequence[tup
     return _message(f"{api.title} cannot parse {model.path}", told)
 
 
-def _configure(api: Api, job: BuildJob, builder: Any, network: Any, log: Any, notes: list[str]) -> Any:
+def _configure(api: Api, job: BuildJob, builder: Any, network: Any, calibrator: Any | None, log: Any) -> Any:
     config, request, trt = builder.create_builder_config(), job.request, api.trt
     if api.has("compute_capabilities") and job.device.compute_capability is not None:
         major, minor = job.device.compute_capability
@@ -158,12 +181,10 @@ def _configure(api: Api, job: BuildJob, builder: Any, network: Any, log: Any, no
     if api.has("detailed_profiling"):
         config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     profile = _add_profile(api, job, builder, network, config, log)
-    if job.calibrator is not None:
+    if calibrator is not None:
         if api.has("calibration_profile"):
-            config.set_calibration_profile(_calibration_profile(job.calibrator, builder, profile))
-        config.int8_calibrator = job.calibrator
-    if request.keep_float and job.calibrator is not None:
-        notes.append(keep_layers_float(api, network, config, request))
+            config.set_calibration_profile(_calibration_profile(calibrator, builder, profile))
+        config.int8_calibrator = calibrator
     if job.timing is not None:
         job.timing.attach(config, log)
     return config
@@ -226,13 +247,15 @@ def _listed(ranges: Sequence[InputRange]) -> str:
     return ", ".join(map(str, ranges))
 
 
-def _serialize(api: Api, job: BuildJob, builder: Any, network: Any, config: Any, log: Any) -> bytes:
+def _serialize(
+    api: Api, job: BuildJob, builder: Any, network: Any, config: Any, calibrator: Any | None, log: Any
+) -> bytes:
     cause: Exception | None = None
     try:
         plan = builder.build_serialized_network(network, config)
     except (RuntimeError, MemoryError) as error:
         plan, cause = None, error
-    _raise_calibrator_failure(job.calibrator)
+    raise_failure(calibrator)
     if plan is not None and plan.nbytes:
         return bytes(memoryview(plan))
     told = worst_lines(log.lines) or ([str(cause)] if cause else ["the builder gave no reason"])
@@ -240,16 +263,6 @@ def _serialize(api: Api, job: BuildJob, builder: Any, network: Any, config: Any,
         told.append(reason)
     what = f"{api.title} cannot build {job.model.path} ({job.request.precision}) for {job.device.name}"
     raise EngineError(_message(what, told)) from cause
-
-
-def _raise_calibrator_failure(calibrator: Any | None) -> None:
-    """TensorRT swallows what a calibrator raises, and goes on with the batches it had."""
-    failure = getattr(calibrator, "failure", None)
-    if failure is None:
-        return
-    if isinstance(failure, CalibError) or not isinstance(failure, Exception):
-        raise failure
-    raise CalibrationError(f"The calibrator failed during the build: {failure!r}") from failure
 
 
 def _said(lines: Sequence[tuple[str, str]]) -> str:

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from calib.engine.preparation import Prepared, Scales, prepare
 from calib.engine.shapes import InputRange, ShapesLike, resolve_shapes
 from calib.engine.target_device import TargetDevice, open_target
 from calib.engine.timing_cache import TimingCache, timing_cache_path
-from calib.errors import EngineError, UsageError
+from calib.errors import UsageError
 from calib.files import check_writable
 from calib.graph import OnnxModel, load_model
 
@@ -154,13 +153,11 @@ class _Build:
         self, api: Api, prepared: Prepared, ranges: tuple[InputRange, ...], device: TargetDevice, key: str
     ) -> Engine:
         timing, notes = self._timing(api, device)
-        calibrator = _calibrator(api, prepared)
         start = time.perf_counter()
         with open_source(prepared.model, self._unchanged(prepared)) as source:
-            job = BuildJob(prepared.model, source, self._request, ranges, device, calibrator, timing)
+            job = BuildJob(prepared.model, source, self._request, ranges, device, prepared.scales, timing)
             built = run_builder(api, job)
         seconds = time.perf_counter() - start
-        notes += _calibration_notes(calibrator, prepared)
         record = self._record(api, prepared, ranges, device, key, built, seconds)
         record = replace(record, notes=(*record.notes, *notes))
         engine = Engine(built.plan, record)
@@ -238,31 +235,6 @@ class _Build:
             warnings=built.warnings,
             notes=(*prepared.notes, *([device.note] if device.note else []), *built.notes),
         )
-
-
-def _calibrator(api: Api, prepared: Prepared) -> Any | None:
-    """The calibrator that the builder gets; one that hands over the cache where there is one."""
-    scales = prepared.scales
-    if scales.calibrator is not None or scales.cache is None:
-        return scales.calibrator
-    return import_module("calib.engine.native").cache_calibrator(api, scales.cache)
-
-
-def _calibration_notes(calibrator: Any | None, prepared: Prepared) -> list[str]:
-    """What a calibrator says of itself; with a cache that TensorRT took it was asked for nothing."""
-    asked = getattr(calibrator, "asked", None)
-    if asked is None:
-        return []
-    if prepared.scales.cache is None:
-        return [f"TensorRT asked for {asked} batches and got {getattr(calibrator, 'used', asked)}"]
-    if asked:
-        name = prepared.scales.cache_path or "the calibration cache"
-        raise EngineError(
-            f"TensorRT did not take {name}: it asked for {asked} batches of data instead, and got none. The "
-            "engine's scales are not the cache's. calib cache lint --target VERSION says what may be wrong; "
-            "--route explicit writes the scales into the model instead."
-        )
-    return []
 
 
 def _cache_hash(scales: Scales) -> str | None:

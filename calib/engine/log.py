@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import Any
 
@@ -10,17 +11,11 @@ __all__ = ["LogStore", "make_logger"]
 # A build says some hundred lines from INFO up; a day's builds need no more than the last of them.
 _MOST_LINES = 20_000
 
-# Said of every logger but the first; true, and what the store is for.
-_KNOWN = "The logger passed into"
-
 _KEPT = frozenset({"INTERNAL_ERROR", "ERROR", "WARNING", "INFO"})
-
-# TensorRT holds loggers by address and outlives what Python knows of them: none is ever freed.
-_IMMORTAL: list[Any] = []
 
 
 class LogStore:
-    """The last lines that were said, whichever logger they came through.
+    """The last lines that were said.
 
     Attributes:
         count: How many lines there were in all.
@@ -47,28 +42,31 @@ class LogStore:
         return list(self._lines)[max(0, start - dropped) :]
 
 
-def make_logger(trt: Any, store: LogStore) -> Any:
-    """A ``trt.ILogger`` that writes into a store.
+def make_logger(trt: Any) -> Any:
+    """A ``trt.ILogger`` that keeps what is said.
+
+    Its ``lines`` are (name of the severity, text), the oldest first, from "INFO" up, of the time since the
+    thread that asks called ``mark`` last.
 
     Args:
         trt: The TensorRT module.
-        store: Where lines go.
     """
+    store, marks = LogStore(), threading.local()
 
     class CapturingLogger(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self._start = store.count
 
         def log(self, severity: Any, msg: str) -> None:
             name = str(severity).rpartition(".")[2]
-            if name in _KEPT and _KNOWN not in msg:
+            if name in _KEPT:
                 store.add(name, msg.strip())
+
+        def mark(self) -> None:
+            marks.start = store.count
 
         @property
         def lines(self) -> list[tuple[str, str]]:
-            return store.since(self._start)
+            return store.since(getattr(marks, "start", 0))
 
-    logger = CapturingLogger()
-    _IMMORTAL.append(logger)
-    return logger
+    return CapturingLogger()

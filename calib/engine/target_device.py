@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
 from calib.engine.detect import detect_gpus
+from calib.engine.memory import Device, open_device
 from calib.errors import EngineError, MissingExtraError, UsageError
 
 __all__ = ["TargetDevice", "open_target"]
@@ -71,11 +70,11 @@ def open_target(api: Api, request: BuildRequest) -> Iterator[TargetDevice]:
         yield _first_gpu()
         return
     with device:
-        yield TargetDevice(str(device.name), tuple(device.compute_capability))
+        yield TargetDevice(device.name, device.compute_capability)
 
 
-def _open_device(index: int) -> Any:
-    return import_module("calib.engine.memory").open_device(index)
+def _open_device(index: int) -> Device:
+    return open_device(index)
 
 
 def _first_gpu() -> TargetDevice:

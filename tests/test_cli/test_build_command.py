@@ -8,12 +8,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
-from engine_fakes import TENSORS, FakeDevice, HandingOver
+from engine_fakes import TENSORS, FakeDevice
 from fake_tensorrt import Behaviour, make_tensorrt
 from networks import conv_relu_gemm, save
 from typer.testing import CliRunner
@@ -30,9 +29,6 @@ app.command()(build_command)
 @pytest.fixture
 def trt(monkeypatch: pytest.MonkeyPatch) -> Behaviour:
     module: Any = make_tensorrt("8.6.0")
-    native: Any = ModuleType("calib.engine.native")
-    native.cache_calibrator = lambda api, cache: HandingOver(cache)
-    monkeypatch.setitem(sys.modules, "calib.engine.native", native)
     monkeypatch.setitem(sys.modules, "tensorrt", module)
     monkeypatch.setattr(target_device, "_open_device", lambda index: FakeDevice())
     return module.behaviour  # type: ignore[no-any-return]

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from engine_fakes import TENSORS, FakeDevice, HandingOver, InstallTensorRT
+from engine_fakes import TENSORS, FakeDevice, InstallTensorRT
 from fake_tensorrt import Behaviour, make_tensorrt
 from networks import conv_relu_gemm, save
 
@@ -17,9 +16,6 @@ from calib.engine import target_device
 @pytest.fixture
 def install_tensorrt(monkeypatch: pytest.MonkeyPatch) -> InstallTensorRT:
     """Installs a fake TensorRT of some version, on a machine with an H200."""
-    native: Any = ModuleType("calib.engine.native")
-    native.cache_calibrator = lambda api, cache: HandingOver(cache)
-    monkeypatch.setitem(sys.modules, "calib.engine.native", native)
 
     def install(version: str = "8.6.0", device: Any = FakeDevice) -> Behaviour:
         module: Any = make_tensorrt(version)

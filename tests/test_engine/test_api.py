@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import gc
+import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -110,33 +111,49 @@ def say(logger: Any, severity: str, text: str) -> None:
     logger.log(logger.Severity[severity], text)
 
 
-def test_a_log_holds_what_was_said_since_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_holds_what_was_said_since_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     api = loaded(monkeypatch, "8.6.0")
-    first = capture_log(api)
-    say(first, "WARNING", "one ")
-    say(first, "VERBOSE", "chatter")
-    second = capture_log(api)
-    # TensorRT goes on talking to the logger that it was given first.
-    say(first, "ERROR", "two")
-    assert first.lines == [("WARNING", "one"), ("ERROR", "two")]
-    assert second.lines == [("ERROR", "two")]
+    log = capture_log(api)
+    say(log, "WARNING", "one ")
+    say(log, "VERBOSE", "chatter")
+    assert log.lines == [("WARNING", "one")]
+    other = Thread(target=lambda: say(capture_log(api), "INFO", "from another thread"))
+    other.start()
+    other.join()
+    assert log.lines == [("WARNING", "one"), ("INFO", "from another thread")]
+    assert capture_log(api) is log
+    assert log.lines == []
 
 
-def test_loggers_of_builders_outlive_them() -> None:
-    """With a logger that is freed while TensorRT holds it, the second builder ends the process."""
+COLLECTING = """
+import gc
+from calib.engine.api import capture_log, load_api
+from calib.engine.log import LogStore
+
+class Cycle:
+    pass
+
+api = load_api("tensorrt_rtx")
+add = LogStore.add
+for _ in range(3):
+    kept = api.trt.Builder(capture_log(api))
+    garbage = Cycle()
+    garbage.itself, garbage.builder = garbage, api.trt.Builder(capture_log(api))
+    del garbage
+    LogStore.add = lambda store, severity, text: (add(store, severity, text), gc.collect())
+    log = capture_log(api)
+    network = api.trt.Builder(log).create_network(0)
+    assert not api.trt.OnnxParser(network, log).parse(b"no model")
+    LogStore.add = add
+    assert not [text for _, text in log.lines if "logger" in text], log.lines
+print("done")
+"""
+
+
+def test_builders_can_be_collected_while_tensorrt_speaks() -> None:
+    """With a second logger the process would stand still: TensorRT names it while it holds a lock."""
     pytest.importorskip("tensorrt_rtx_bindings")
-    api = load_api("tensorrt_rtx")
-    builders = []
-    for _ in range(3):
-        log = capture_log(api)
-        builders = [api.trt.Builder(log)]
-        del log
-        gc.collect()
-        network = builders[0].create_network(0)
-        config = builders[0].create_builder_config()
-        assert builders[0].build_serialized_network(network, config) is None
-    last = capture_log(api)
-    config.add_optimization_profile(builders[0].create_optimization_profile())
-    assert builders[0].build_serialized_network(network, config) is None
-    assert any(severity in ("ERROR", "INTERNAL_ERROR") for severity, _ in last.lines)
-    assert not any("logger passed into" in text for _, text in last.lines)
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECTING], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,23 @@ def test_a_builder_that_raises(install_tensorrt: InstallTensorRT, network: Path)
 def test_known_errors_have_a_way_out(line: str, hint: str) -> None:
     assert len(find_hints([line])) == 1
     assert hint in find_hints([line])[0]
+
+
+def test_an_error_holds_nothing_of_tensorrt(
+    install_tensorrt: InstallTensorRT, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fake_tensorrt
+
+    install_tensorrt("8.6.0").fails_with = [("ERROR", "no")]
+    made: list[weakref.ref[object]] = []
+    create = fake_tensorrt._Builder.create_network
+
+    def watched(builder: fake_tensorrt._Builder, flags: int = 0) -> object:
+        made.append(weakref.ref(found := create(builder, flags)))
+        return found
+
+    monkeypatch.setattr(fake_tensorrt._Builder, "create_network", watched)
+    with pytest.raises(EngineError, match="no") as caught:
+        calib.build(network)
+    assert caught.value.__traceback__ is not None
+    assert [reference() for reference in made] == [None]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_fakes import TENSORS, HandingOver, InstallTensorRT
+from engine_fakes import TENSORS, InstallTensorRT
 from networks import conv_relu_gemm, model, node, save, weight
 
 import calib
@@ -300,12 +300,21 @@ def test_a_calibrator_excludes_a_cache_and_nodes(
 
 
 def test_a_cache_that_tensorrt_did_not_take(
-    install_tensorrt: InstallTensorRT, network: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    install_tensorrt: InstallTensorRT, network: Path, cache: Path
 ) -> None:
-    install_tensorrt("8.6.0")
-    monkeypatch.setattr(HandingOver, "read_calibration_cache", lambda self: None)
-    with pytest.raises(EngineError, match=r"did not take .*net\.cache: it asked for 1 batches of data"):
+    install_tensorrt("8.6.0").refuse_cache = True
+    with pytest.raises(EngineError, match=r"TensorRT 8\.6\.0 did not take the calibration cache \(TRT-8600-"):
         calib.build(network, precision="int8", cache=cache)
+
+
+def test_the_cache_is_completed_for_helper_layers(install_tensorrt: InstallTensorRT, network: Path) -> None:
+    trt = install_tensorrt("8.6.0")
+    partly = CalibrationCache({"x": 0.1, "c1": 0.2, "f": 0.3})
+    record = calib.build(network, precision="int8", cache=partly).record
+    helper = "(Unnamed Layer* 7) [Shuffle]_output"
+    # Tensors of the model that have no row get none: r1, p1 and the others.
+    assert trt.builds[0]["rows"] == ["x", "c1", "f", helper]
+    assert f"1 rows for helper layers added: {helper}" in record.notes
 
 
 def test_missing_scales_are_counted(install_tensorrt: InstallTensorRT, network: Path, cache: Path) -> None:
