@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from calib.engine.native import cache_calibrator, native_calibrator, set_calibration_profile
     from calib.engine.native_calibration import NativeCalibration, calibrate_natively
     from calib.engine.shapes import InputRange, resolve_shapes, shapes_of_feeds
-    from calib.engine.why_not_int8 import FloatLayer, why_not_int8
+    from calib.engine.why_not_int8 import FloatLayer, explain_float_layers
     from calib.engine.why_slower import explain_slower
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "describe_fusion",
     "detect_gpus",
     "detect_tensorrt",
+    "explain_float_layers",
     "explain_slower",
     "inspect_engine",
     "load_api",
@@ -72,7 +73,6 @@ __all__ = [
     "set_calibration_profile",
     "shapes_of_feeds",
     "summarize_layers",
-    "why_not_int8",
 ]
 
 _HOME = {
@@ -112,7 +112,7 @@ _HOME = {
     "set_calibration_profile": "calib.engine.native",
     "shapes_of_feeds": "calib.engine.shapes",
     "summarize_layers": "calib.engine.engine_summary",
-    "why_not_int8": "calib.engine.why_not_int8",
+    "explain_float_layers": "calib.engine.why_not_int8",
 }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from calib.engine.fusion import Fusion, describe_fusion
 from calib.engine.inspector import EngineLayer
-from calib.engine.why_not_int8 import FloatLayer, uses_pairs, why_not_int8
+from calib.engine.why_not_int8 import FloatLayer, explain_float_layers, uses_pairs
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel
@@ -94,7 +94,7 @@ def summarize_layers(
         copies=len(copies),
         int8_time_share=_part(shares, int8),
         copy_time_share=_part(shares, {layer.name for layer in copies}),
-        float_layers=why_not_int8(layers, model, scales) if meant else (),
+        float_layers=explain_float_layers(layers, model, scales) if meant else (),
         fusion=describe_fusion(layers, model),
         slowest=_slowest(layers, shares),
         notes=_notes(layers, times_ms, shares),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from calib.graph import OnnxModel
 
-__all__ = ["FloatLayer", "uses_pairs", "why_not_int8"]
+__all__ = ["FloatLayer", "explain_float_layers", "uses_pairs"]
 
 _NOT_FLOAT = ("INT32", "INT64", "BOOL", "UINT8")
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
@@ -69,7 +69,7 @@ class FloatLayer:
         return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
 
-def why_not_int8(
+def explain_float_layers(
     layers: Sequence[EngineLayer],
     model: OnnxModel | None = None,
     scales: Mapping[str, float] | None = None,
