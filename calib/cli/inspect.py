@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from calib.engine import EngineLayer, EngineSummary
+    from calib.engine.inspector import EngineTensor
 
 __all__ = ["inspect_command"]
+
+_LOG_WIDTH = 140
 
 
 def inspect_command(
     source: Annotated[
         Path,
         typer.Argument(
-            help="An engine (needs its GPU), or the JSON of TensorRT's inspector (.json, .json.gz; trtexec "
+            help="An engine (needs its GPU), or the JSON of TensorRT's inspector (also gzipped; trtexec "
             "--exportLayerInfo), which needs none.",
             metavar="ENGINE|LAYERS.json",
         ),
@@ -29,68 +32,133 @@ def inspect_command(
     times: Annotated[
         Path | None, typer.Option(help="Layer → milliseconds as JSON (trtexec --exportProfile works too).")
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="Layers of the FP16 engine: say why this one is no faster. Needs both times."),
+    ] = None,
+    against_times: Annotated[Path | None, typer.Option(help="The times of its layers.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """List an engine's layers: precision, formats, what was fused, and why a layer is not INT8."""
     from calib.calibrators import CalibrationCache
-    from calib.engine import read_layers, read_times, summarize_layers
+    from calib.engine import explain_slower, read_layers, read_times, summarize_layers
+    from calib.errors import UsageError
     from calib.graph import load_model
 
+    if (against is None) != (against_times is None) or (against is not None and times is None):
+        raise UsageError("--against needs --times and --against-times: reasons are told by where time goes.")
     layers = read_layers(source)
-    measured = None if times is None else read_times(times)
+    measured = {} if times is None else read_times(times)
     summary = summarize_layers(
         layers,
         measured,
         None if model is None else load_model(model),
         None if cache is None else CalibrationCache.read(cache),
     )
+    slower: tuple[str, ...] = ()
+    if against is not None and against_times is not None:
+        slower = explain_slower((layers, measured), (read_layers(against), read_times(against_times)))
     if as_json:
-        typer.echo(_json(layers, summary))
+        typer.echo(_json(layers, summary, measured, slower))
         return
-    _print(layers, summary)
+    _print(layers, summary, measured, slower)
 
 
-def _json(layers: Sequence[EngineLayer], summary: EngineSummary) -> str:
+def _json(
+    layers: Sequence[EngineLayer],
+    summary: EngineSummary,
+    times: Mapping[str, float],
+    slower: Sequence[str],
+) -> str:
     import json
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
-    head = {**asdict(summary), "by_precision": dict(summary.by_precision), "reasons": summary.reasons}
+    head = {**asdict(summary), "int8_share": summary.int8_share, "reasons": summary.reasons}
+    head["float_layers"] = [{**asdict(one), "reason": one.reason} for one in summary.float_layers]
     head["fusion"] = {**asdict(summary.fusion), "sentences": summary.fusion.sentences()}
-    return json.dumps({**head, "layer_list": [asdict(layer) for layer in layers]}, indent=1)
+    bare = [asdict(replace(layer, raw={})) for layer in layers]
+    rows = [
+        {**{key: value for key, value in row.items() if key != "raw"}, "copies": layer.copies}
+        | {"ms": times.get(layer.name)}
+        for row, layer in zip(bare, layers, strict=True)
+    ]
+    return json.dumps({**head, "slower": list(slower), "layer_list": rows}, indent=1, ensure_ascii=False)
 
 
-def _print(layers: Sequence[EngineLayer], summary: EngineSummary) -> None:
+def _print(
+    layers: Sequence[EngineLayer],
+    summary: EngineSummary,
+    times: Mapping[str, float],
+    slower: Sequence[str],
+) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+    from calib.report.text import visible
 
     reasons = {layer.layer: layer.reason for layer in summary.float_layers}
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("layer", "precision", "reads → writes", "why not INT8"):
-        table.add_column(heading, overflow="fold")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("layer", overflow="fold", ratio=3)
+    for heading in ("precision", "reads → writes", *(["ms"] if times else [])):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "ms" else "left")
+    if reasons:
+        table.add_column("why not INT8", overflow="fold", ratio=2)
     for layer in layers:
-        kind = "copy" if layer.copies else layer.precision
-        table.add_row(layer.name, kind, _types(layer), reasons.get(layer.name, ""))
-    Console(soft_wrap=False).print(table)
-    for line in _lines(summary):
+        cells = [visible(layer.name), _kind(layer), _formats(layer)]
+        cells += [_time(times, layer.name)] if times else []
+        cells += [reasons.get(layer.name, "")] if reasons else []
+        table.add_row(*(Text(cell) for cell in cells))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        # A pipe or a log has no width of its own.
+        console.width = max(console.width, _LOG_WIDTH)
+    console.print(table)
+    for line in _lines(summary, slower):
         typer.echo(line)
 
 
-def _types(layer: EngineLayer) -> str:
-    read, written = (
-        "/".join(dict.fromkeys(tensor.datatype or "?" for tensor in side))
-        for side in (layer.inputs, layer.outputs)
-    )
-    return f"{read} → {written}" if read or written else ""
+def _kind(layer: EngineLayer) -> str:
+    if not layer.copies:
+        return layer.precision
+    return "no-op" if layer.free else "copy"
 
 
-def _lines(summary: EngineSummary) -> list[str]:
-    lines = [f"{summary.int8_layers} of {summary.layers} layers compute in INT8; {summary.copies} copies."]
+def _time(times: Mapping[str, float], name: str) -> str:
+    return f"{times[name]:.4f}" if name in times else ""
+
+
+def _formats(layer: EngineLayer) -> str:
+    from calib.engine.layer_types import tensor_type
+
+    read, written = _side(layer.inputs), _side(layer.outputs)
+    if layer.writes and not (read or written):
+        # Without shapes TensorRT tells no formats; the kernel's name tells the types.
+        return f"{tensor_type(layer.precision)} → {layer.writes}"
+    return f"{read or '?'} → {written or '?'}" if read or written else ""
+
+
+def _side(tensors: Sequence[EngineTensor]) -> str:
+    from calib.engine.layer_names import short_format
+
+    words = (f"{tensor.datatype} {short_format(tensor.format)}".strip() for tensor in tensors)
+    return ", ".join(dict.fromkeys(word for word in words if word))
+
+
+def _lines(summary: EngineSummary, slower: Sequence[str]) -> list[str]:
+    from calib.report.text import visible
+
+    others = ", ".join(f"{count} in {name}" for name, count in summary.by_precision.items() if name != "INT8")
+    rest = f", {others}" if others else ""
+    lines = ["", f"{summary.int8_layers} of {summary.layers} layers compute in INT8{rest}."]
     if summary.int8_time_share is not None:
         lines.append(
-            f"INT8 layers take {summary.int8_time_share:.1%} of the time, copies "
+            f"INT8 layers take {summary.int8_time_share:.1%} of the time, reformats "
             f"{summary.copy_time_share or 0:.1%}."
         )
     lines += summary.fusion.sentences()
-    lines += [f"not INT8: {count} x {reason}" for reason, count in summary.reasons.items()]
-    lines += [f"slowest: {share:.1%} {precision} {name}" for name, precision, share in summary.slowest]
-    return lines
+    lines += [f"not INT8: {count} × {reason}" for reason, count in summary.reasons.items()]
+    lines += [f"slowest: {share:.1%} {kind} {visible(name)}" for name, kind, share in summary.slowest]
+    lines += [f"no faster: {sentence}" for sentence in slower]
+    return [*lines, *(f"note: {note}" for note in summary.notes)]

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from calib.engine.completion import HelperScales, NetworkLayer, complete_cache, read_network
     from calib.engine.engine_file import BuildRecord, Engine
     from calib.engine.engine_summary import EngineSummary, summarize_layers
-    from calib.engine.inspector import EngineLayer, inspect_engine, parse_layers
+    from calib.engine.fusion import Fusion, describe_fusion
+    from calib.engine.inspector import EngineLayer, EngineTensor, inspect_engine, parse_layers
     from calib.engine.layer_files import read_layers, read_times
     from calib.engine.memory import Buffer, Device, Event, Graph, Stream, open_device
     from calib.engine.native import cache_calibrator, native_calibrator, set_calibration_profile
     from calib.engine.native_calibration import NativeCalibration, calibrate_natively
     from calib.engine.shapes import InputRange, resolve_shapes, shapes_of_feeds
+    from calib.engine.why_not_int8 import FloatLayer, explain_float_layers
+    from calib.engine.why_slower import explain_slower
 
 __all__ = [
     "Api",
@@ -33,7 +36,10 @@ __all__ = [
     "Engine",
     "EngineLayer",
     "EngineSummary",
+    "EngineTensor",
     "Event",
+    "FloatLayer",
+    "Fusion",
     "GpuInfo",
     "GpuReading",
     "GpuReadings",
@@ -50,8 +56,11 @@ __all__ = [
     "calibrate_natively",
     "capture_log",
     "complete_cache",
+    "describe_fusion",
     "detect_gpus",
     "detect_tensorrt",
+    "explain_float_layers",
+    "explain_slower",
     "inspect_engine",
     "load_api",
     "native_calibrator",
@@ -74,7 +83,10 @@ _HOME = {
     "Engine": "calib.engine.engine_file",
     "EngineLayer": "calib.engine.inspector",
     "EngineSummary": "calib.engine.engine_summary",
+    "EngineTensor": "calib.engine.inspector",
     "Event": "calib.engine.memory",
+    "FloatLayer": "calib.engine.why_not_int8",
+    "Fusion": "calib.engine.fusion",
     "Graph": "calib.engine.memory",
     "HelperScales": "calib.engine.completion",
     "InputRange": "calib.engine.shapes",
@@ -86,6 +98,8 @@ _HOME = {
     "calibrate_natively": "calib.engine.native_calibration",
     "capture_log": "calib.engine.api",
     "complete_cache": "calib.engine.completion",
+    "describe_fusion": "calib.engine.fusion",
+    "explain_slower": "calib.engine.why_slower",
     "inspect_engine": "calib.engine.inspector",
     "load_api": "calib.engine.api",
     "native_calibrator": "calib.engine.native",
@@ -98,6 +112,7 @@ _HOME = {
     "set_calibration_profile": "calib.engine.native",
     "shapes_of_feeds": "calib.engine.shapes",
     "summarize_layers": "calib.engine.engine_summary",
+    "explain_float_layers": "calib.engine.why_not_int8",
 }
 
 

@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 
 from calib.engine.fusion import Fusion, describe_fusion
 from calib.engine.inspector import EngineLayer
-from calib.engine.why_not_int8 import FloatLayer, why_not_int8
+from calib.engine.why_not_int8 import FloatLayer, explain_float_layers, uses_pairs
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel
 
-__all__ = ["EngineSummary", "summarize_layers"]
+__all__ = ["NAMES_ALONE", "EngineSummary", "summarize_layers"]
+
+NAMES_ALONE = (
+    "The engine tells the names of its layers alone: it was built without DETAILED profiling verbosity, so "
+    "precisions and formats are not known. Build it with calib build, or with trtexec "
+    "--profilingVerbosity=detailed."
+)
 
 _SLOWEST = 5
 
@@ -27,12 +33,13 @@ class EngineSummary:
         layers: Number of layers that compute; copies are not among them.
         int8_layers: How many of these compute in INT8.
         by_precision: Precision → number of layers that compute in it.
-        copies: Number of layers that change format, type or shape alone.
+        copies: Number of layers that change format or type alone, and take time.
         int8_time_share: INT8 layers' part of the time of all layers, copies among them; None without times.
         copy_time_share: The copies' part of it.
-        float_layers: Why each layer that is not INT8 is not.
+        float_layers: Why each layer that is not INT8 is not; empty for engines that were not built for INT8.
         fusion: What fusion did to the graph.
         slowest: Name, precision and share of time of the slowest layers, the slowest first.
+        notes: What to know about these figures.
     """
 
     layers: int
@@ -44,6 +51,12 @@ class EngineSummary:
     float_layers: tuple[FloatLayer, ...]
     fusion: Fusion
     slowest: tuple[tuple[str, str, float], ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def int8_share(self) -> float:
+        """INT8 layers' part of the layers that compute."""
+        return self.int8_layers / self.layers if self.layers else 0.0
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -59,6 +72,9 @@ def summarize_layers(
 ) -> EngineSummary:
     """Summarizes an engine.
 
+    It counts as built for INT8 where a layer computes in INT8, scales are given, or it has Q/DQ nodes: an
+    engine that was built for INT8 may hold no INT8 layer at all.
+
     Args:
         layers: Its layers.
         times_ms: Layer → milliseconds, by the profiler.
@@ -67,25 +83,48 @@ def summarize_layers(
     """
     computing = [layer for layer in layers if not layer.copies]
     precisions = Counter(layer.precision for layer in computing)
+    meant = bool(precisions["INT8"]) or scales is not None or uses_pairs(layers, model)
     shares = _shares(layers, times_ms or {})
     int8 = {layer.name for layer in computing if layer.precision == "INT8"}
-    copies = {layer.name for layer in layers if layer.copies}
-    kinds = {layer.name: layer.precision for layer in layers}
-    slowest = sorted(shares.items(), key=lambda item: -item[1])[:_SLOWEST]
+    copies = [layer for layer in layers if layer.copies and not layer.free]
     return EngineSummary(
         layers=len(computing),
         int8_layers=precisions["INT8"],
         by_precision=dict(precisions.most_common()),
-        copies=len(layers) - len(computing),
-        int8_time_share=sum(shares[name] for name in int8 & shares.keys()) if shares else None,
-        copy_time_share=sum(shares[name] for name in copies & shares.keys()) if shares else None,
-        float_layers=why_not_int8(layers, model, scales) if int8 else (),
+        copies=len(copies),
+        int8_time_share=_part(shares, int8),
+        copy_time_share=_part(shares, {layer.name for layer in copies}),
+        float_layers=explain_float_layers(layers, model, scales) if meant else (),
         fusion=describe_fusion(layers, model),
-        slowest=tuple((name, kinds[name], share) for name, share in slowest),
+        slowest=_slowest(layers, shares),
+        notes=_notes(layers, times_ms, shares),
     )
 
 
 def _shares(layers: Sequence[EngineLayer], times_ms: Mapping[str, float]) -> dict[str, float]:
     known = {layer.name: times_ms[layer.name] for layer in layers if layer.name in times_ms}
     total = sum(known.values())
-    return {name: value / total for name, value in known.items()} if total else {}
+    return {name: value / total for name, value in known.items()} if total > 0 else {}
+
+
+def _part(shares: Mapping[str, float], names: set[str]) -> float | None:
+    return sum(share for name, share in shares.items() if name in names) if shares else None
+
+
+def _slowest(
+    layers: Sequence[EngineLayer], shares: Mapping[str, float]
+) -> tuple[tuple[str, str, float], ...]:
+    kinds = {layer.name: "copy" if layer.copies else layer.precision for layer in layers}
+    ordered = sorted(shares.items(), key=lambda item: -item[1])[:_SLOWEST]
+    return tuple((name, kinds[name], share) for name, share in ordered if share > 0)
+
+
+def _notes(
+    layers: Sequence[EngineLayer], times_ms: Mapping[str, float] | None, shares: Mapping[str, float]
+) -> tuple[str, ...]:
+    found = []
+    if not all(layer.detailed for layer in layers):
+        found.append(NAMES_ALONE)
+    if times_ms and not shares:
+        found.append("None of the times is of a layer of this engine: they are of another engine, or zero.")
+    return tuple(found)

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calib.engine.inspector import EngineLayer
+from calib.engine.layer_names import fused_names
 
 if TYPE_CHECKING:
+    import onnx
+
     from calib.graph import OnnxModel
 
-__all__ = ["Fusion", "describe_fusion"]
+__all__ = ["Fusion", "GoneNode", "describe_fusion", "node_label"]
 
-_HORIZONTAL = " || "
+_BESIDE = " || "
+_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand")
+_CONSTANTS = ("Constant", "ConstantOfShape", "Shape", "Size", "Range")
+_PAIRS = ("QuantizeLinear", "DequantizeLinear")
+_NOTHING = ("Identity", "Dropout", "Cast")
+_WAYS = (
+    (_CONSTANTS, "folded into constants"),
+    (_VIEWS, "another view of the same memory"),
+    (_PAIRS, "inside kernels, or folded into weights"),
+    (_NOTHING, "without work"),
+    (("Concat", "Split", "Slice"), "written in place"),
+    (("BatchNormalization",), "folded into weights"),
+)
+
+
+@dataclass(frozen=True)
+class GoneNode:
+    """An ONNX node without a layer that computes it.
+
+    Attributes:
+        name: Its name, or its first output's where it has none.
+        op: Its operator.
+        way: What became of it: "folded into constants", "copies", …; empty where nothing tells.
+    """
+
+    name: str
+    op: str
+    way: str
 
 
 @dataclass(frozen=True)
@@ -23,69 +54,133 @@ class Fusion:
     Attributes:
         onnx_nodes: Nodes of the model, or those that the layers name where no model is given.
         layers: Layers that compute.
-        copies: Layers that change format, type or shape alone.
+        reformats: Layers that change format or type alone, and take time.
+        free: Layers that do nothing when the engine runs.
         vertical: Layers that compute several ONNX nodes one after another.
         horizontal: Layers that compute several ONNX nodes side by side.
         regions: Layers that Myelin, TensorRT's second compiler, made of a whole region.
-        gone: Nodes of the model that no layer names: folded, or without work.
+        gone: Nodes of the model without a layer; empty where that cannot be told.
+        quantizing: Those of the reformats that quantize or dequantize.
     """
 
     onnx_nodes: int
     layers: int
-    copies: int
-    vertical: int
-    horizontal: int
-    regions: int
-    gone: tuple[str, ...] = ()
+    reformats: int = 0
+    free: int = 0
+    vertical: int = 0
+    horizontal: int = 0
+    regions: int = 0
+    gone: tuple[GoneNode, ...] = ()
+    quantizing: int = 0
 
     def sentences(self) -> tuple[str, ...]:
         """The same in words.
 
-        >>> Fusion(5, 2, 1, 1, 0, 0, ("a",)).sentences()[0]
-        '5 ONNX nodes became 2 engine layers and 1 reformatting copy.'
+        >>> Fusion(73, 21, reformats=4, vertical=15, horizontal=2).sentences()
+        ('73 ONNX nodes became 21 engine layers: 15 vertical fusions, 2 horizontal; 4 reformats.',)
         """
-        found = [
-            f"{self.onnx_nodes} ONNX nodes became {_count(self.layers, 'engine layer')} and "
-            f"{_count(self.copies, 'reformatting copy', 'reformatting copies')}."
-        ]
-        if self.vertical:
-            found.append(f"{_count(self.vertical, 'layer')} of several nodes in a row (vertical fusion).")
-        if self.horizontal:
-            found.append(f"{_count(self.horizontal, 'layer')} of nodes side by side (horizontal fusion).")
+        found = [self._first()]
         if self.regions:
             found.append(f"{_count(self.regions, 'region')} compiled as a whole (ForeignNode).")
         if self.gone:
-            shown = ", ".join(self.gone[:3]) + (", …" if len(self.gone) > 3 else "")
-            found.append(f"{_count(len(self.gone), 'node')} without a layer: {shown}.")
+            count = len(self.gone)
+            verb = "has no layer of its own" if count == 1 else "have no layer of their own"
+            found.append(f"{_count(count, 'node')} {verb}: {'; '.join(_kinds(self.gone))}.")
         return tuple(found)
+
+    def _first(self) -> str:
+        nodes, layers = _count(self.onnx_nodes, "ONNX node"), _count(self.layers, "engine layer")
+        parts = [f"{nodes} became {layers}"]
+        fused = [_count(self.vertical, "vertical fusion")] if self.vertical else []
+        if self.horizontal:
+            word = "horizontal" if fused else _plural(self.horizontal, "horizontal fusion")
+            fused.append(f"{self.horizontal} {word}")
+        if fused:
+            parts = [f"{parts[0]}: {', '.join(fused)}"]
+        if self.reformats:
+            some = f" ({self.quantizing} to quantize or dequantize)" if self.quantizing else ""
+            parts.append(_count(self.reformats, "reformat") + some)
+        return "; ".join(parts) + "."
 
 
 def describe_fusion(layers: Sequence[EngineLayer], model: OnnxModel | None = None) -> Fusion:
     """Counts what fusion did.
 
+    A fusion is vertical where a layer computes several ONNX nodes in a row ("conv + relu"), horizontal where
+    it computes nodes side by side ("a || b"); a layer can be both.
+
     Args:
         layers: The engine's layers.
         model: The model it was built from; without it nodes that are gone are not known.
     """
+    copies = [layer for layer in layers if layer.copies]
     computing = [layer for layer in layers if not layer.copies]
-    named = {node for layer in layers for node in layer.onnx_nodes}
-    nodes = [] if model is None else [n for n in model.proto.graph.node if n.op_type != "Constant"]
-    labels = [node.name or next(iter(node.output), "") for node in nodes]
-    horizontal = [layer for layer in computing if _HORIZONTAL in layer.name]
     regions = [layer for layer in computing if "ForeignNode" in layer.name]
-    known = bool(named) and not regions
+    fused = [layer for layer in computing if layer not in regions]
+    nodes = {} if model is None else {node_label(node): node for node in model.proto.graph.node}
+    named = {node for layer in layers for node in layer.onnx_nodes}
+    told = bool(named) and all(region.onnx_nodes for region in regions)
     return Fusion(
-        onnx_nodes=len(nodes) if model is not None else len(named),
+        onnx_nodes=len(nodes) or len(named),
         layers=len(computing),
-        copies=len(layers) - len(computing),
-        vertical=sum(
-            len(layer.onnx_nodes) > 1 for layer in computing if layer not in (*horizontal, *regions)
-        ),
-        horizontal=len(horizontal),
+        reformats=sum(not layer.free for layer in copies),
+        free=sum(layer.free for layer in copies),
+        vertical=sum(_in_a_row(layer, nodes) > 1 for layer in fused),
+        horizontal=sum(_BESIDE in layer.name for layer in fused),
         regions=len(regions),
-        gone=tuple(label for label in labels if label not in named) if known else (),
+        gone=tuple(_gone(nodes, computing, copies)) if told else (),
+        quantizing=sum(layer.origin == "QDQ" for layer in copies),
     )
 
 
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def node_label(node: onnx.NodeProto) -> str:
+    """What TensorRT calls a node: its name, or its first output's."""
+    return node.name or next(iter(node.output), "")
+
+
+def _in_a_row(layer: EngineLayer, nodes: dict[str, onnx.NodeProto]) -> int:
+    """The most ONNX nodes one after another in a layer; folded weights and constants do not count."""
+    branches = layer.name.split(_BESIDE)
+    apart = [fused_names(branch) for branch in branches]
+    rows = apart if len(branches) > 1 else [layer.onnx_nodes]
+    counted = [[name for name in row if not nodes or name in nodes] for row in rows]
+    return max(len([name for name in row if not _is_pair(name, nodes)]) for row in counted)
+
+
+def _is_pair(name: str, nodes: dict[str, onnx.NodeProto]) -> bool:
+    return name in nodes and nodes[name].op_type in (*_PAIRS, *_CONSTANTS)
+
+
+def _gone(
+    nodes: dict[str, onnx.NodeProto], computing: Sequence[EngineLayer], copies: Sequence[EngineLayer]
+) -> Iterator[GoneNode]:
+    computed = {name for layer in computing for name in layer.onnx_nodes}
+    copied = {name: layer for layer in copies for name in layer.onnx_nodes}
+    for name, node in nodes.items():
+        if name in computed:
+            continue
+        layer = copied.get(name)
+        way = "copies" if layer is not None and not layer.free else _way(node.op_type)
+        yield GoneNode(name, node.op_type, way)
+
+
+def _way(op: str) -> str:
+    return next((way for ops, way in _WAYS if op in ops), "")
+
+
+def _kinds(gone: Sequence[GoneNode]) -> list[str]:
+    counts = Counter((node.way, node.op) for node in gone)
+    ways = dict.fromkeys(way for way, _ in counts)
+    return [
+        ", ".join(f"{number} {op}" for (of, op), number in counts.most_common() if of == way)
+        + (f" ({way})" if way else "")
+        for way in ways
+    ]
+
+
+def _plural(number: int, word: str) -> str:
+    return word if number == 1 else word + "s"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {_plural(number, word)}"

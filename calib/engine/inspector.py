@@ -8,39 +8,26 @@ verbosity tell names alone.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from calib.engine.layer_names import fused_names, is_copy_name, profile_of, served_names
+from calib.engine.layer_types import datatype_of, kernel_types, tensor_type, type_of_tensors
 from calib.errors import EngineError
 
-__all__ = ["EngineLayer", "EngineTensor", "inspect_engine", "parse_layers"]
+__all__ = ["UNKNOWN", "EngineLayer", "EngineTensor", "inspect_engine", "parse_layers"]
+
+UNKNOWN = "unknown"
+"""Precision of a layer of which nothing is told."""
 
 _MAX_BYTES = 256 << 20
-
-_TYPES = (
-    ("INT8", r"int8|kint8"),
-    ("FP16", r"fp16|half|float16"),
-    ("BF16", r"bf16|bfloat16"),
-    ("FP8", r"fp8"),
-    ("INT4", r"int4"),
-    ("FP4", r"fp4"),
-    ("INT64", r"int64"),
-    ("INT32", r"int32"),
-    ("BOOL", r"bool"),
-    ("UINT8", r"uint8"),
-    ("FP32", r"fp32|float|float32"),
-)
-# Kernels are named by the types of data and weights: …gemm_interleaved_i8i8_i8i32_f32, …f16f16_f16f16_f16.
-_TACTICS = (
-    ("INT8", r"i8i8|_i8f|int8"),
-    ("FP16", r"f16f16|h16|fp16|_hmma"),
-    ("BF16", r"bf16bf16"),
-    ("FP32", r"f32f32|tf32|sgemm|_ffma"),
-)
-_COPIES = ("Reformat", "NoOp")
-_ONNX = re.compile(r"\[ONNX Layer: (.*?)\](?=\x1e|\[ONNX Layer|$)")
+_COPIES = ("Reformat", "NoOp", "signal", "wait")
+_FREE = ("NoOp", "signal", "wait")
+_ONNX = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f+]|\s*\[ONNX Layer|\s*$)")
 
 
 @dataclass(frozen=True)
@@ -52,13 +39,13 @@ class EngineTensor:
         shape: Its shape; −1 where it is dynamic.
         datatype: "INT8", "FP16", "FP32", "INT32", …; empty where the inspector does not tell, as for dynamic
             shapes without a context.
-        layout: The format as the inspector words it.
+        format: The format as the inspector words it.
     """
 
     name: str
     shape: tuple[int, ...]
     datatype: str
-    layout: str
+    format: str
 
 
 @dataclass(frozen=True)
@@ -68,33 +55,47 @@ class EngineLayer:
     Attributes:
         name: Its name: the names of what was fused into it.
         type: Kind of layer, such as "CaskConvolution"; empty where the engine tells names alone.
-        precision: What it computes in: "INT8", "FP16", "FP32", "INT32", …; "unknown" where nothing tells.
+        precision: What it computes in: "INT8", "FP16", "FP32", "TF32", "INT32", …; "unknown" where nothing
+            tells.
+        evidence: What tells the precision: "kernel", "weights", "tensors", "neighbours"; empty if nothing.
         inputs: What it reads.
         outputs: What it writes.
         onnx_nodes: The ONNX nodes it computes.
         tactic: Name of the kernel; empty where it has none.
+        writes: Type that the kernel writes; empty where its name does not tell.
         groups: Groups of a convolution; 0 for other layers.
         channels: Output channels of a convolution; 0 for other layers.
+        origin: Of a reformat: "REFORMAT", "QDQ" (it quantizes or dequantizes) or "CONCAT".
+        raw: Everything that the inspector says of it.
     """
 
     name: str
     type: str
     precision: str
+    evidence: str = ""
     inputs: tuple[EngineTensor, ...] = ()
     outputs: tuple[EngineTensor, ...] = ()
     onnx_nodes: tuple[str, ...] = ()
     tactic: str = ""
+    writes: str = ""
     groups: int = 0
     channels: int = 0
+    origin: str = ""
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def copies(self) -> bool:
-        """Whether it computes nothing: it changes format, type or shape.
+        """Whether it computes nothing: it changes format, type or shape, or waits.
 
         >>> EngineLayer("Reformatting CopyNode for Input Tensor 0 to /conv", "Reformat", "INT8").copies
         True
         """
-        return self.type in _COPIES
+        return self.type in _COPIES if self.type else is_copy_name(self.name)
+
+    @property
+    def free(self) -> bool:
+        """Whether it does nothing at all when the engine runs."""
+        return self.type in _FREE or self.name.startswith("[trainStation")
 
     @property
     def detailed(self) -> bool:
@@ -102,29 +103,30 @@ class EngineLayer:
         return bool(self.type)
 
 
-def parse_layers(text: str | bytes, source: str = "the inspector's answer") -> tuple[EngineLayer, ...]:
-    """Reads what the inspector says of an engine, of any TensorRT from 8.6 on.
+def parse_layers(
+    text: str | bytes, source: str = "the inspector's answer", profile: int = 0
+) -> tuple[EngineLayer, ...]:
+    """Reads what the inspector says of an engine, of any TensorRT from 8.4 on.
 
-    The precision of a layer with weights is the type of its weights; else that which its kernel's name
-    states; else that of what it reads, and of what it writes where these disagree.
+    How the precision of a layer is told from what is known of it: ``calib.engine.layer_types``.
 
     Args:
         text: JSON, or the same compressed by gzip.
         source: Where it comes from, for messages.
+        profile: Number of the optimization profile whose layers are wanted; engines list those of all.
 
     Raises:
-        EngineError: It is not such an answer.
+        EngineError: It is not such an answer, or holds no layers of that profile.
     """
-    raw = _unpack(text, source)
     try:
         # TensorRT writes control characters into names.
-        document = json.loads(raw, strict=False)
-    except ValueError as error:
-        raise EngineError(f"{source} is not the JSON of TensorRT's engine inspector: {error}.") from error
-    layers = document.get("Layers") if isinstance(document, dict) else document
-    if not isinstance(layers, list) or not all(isinstance(layer, (dict, str)) for layer in layers):
-        raise EngineError(f"{source} has no list of layers: it is not an answer of TensorRT's inspector.")
-    return tuple(_layer(layer) for layer in layers)
+        document = json.loads(_unpack(text, source), strict=False)
+    except (ValueError, RecursionError) as error:
+        raise EngineError(
+            f"{source} is not the JSON of TensorRT's engine inspector, or cut off: {error}."
+        ) from error
+    layers = tuple(_layer(raw) for raw in _entries(document, source, profile))
+    return _by_neighbours(layers)
 
 
 def inspect_engine(api: Any, engine: Any, context: Any = None) -> tuple[EngineLayer, ...]:
@@ -142,84 +144,172 @@ def inspect_engine(api: Any, engine: Any, context: Any = None) -> tuple[EngineLa
     inspector = engine.create_engine_inspector()
     if inspector is None:
         raise EngineError("TensorRT gives no inspector for this engine.")
+    profile = 0
     if context is not None:
         inspector.execution_context = context
-    return parse_layers(inspector.get_engine_information(api.trt.LayerInformationFormat.JSON))
+        profile = max(0, int(getattr(context, "active_optimization_profile", 0) or 0))
+    text = inspector.get_engine_information(api.trt.LayerInformationFormat.JSON)
+    return parse_layers(text, profile=profile)
 
 
 def _unpack(text: str | bytes, source: str) -> str:
     if isinstance(text, str):
         return text
     try:
-        data = gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text
+        data = _gunzip(text) if text[:2] == b"\x1f\x8b" else text
     except (OSError, EOFError) as error:
         raise EngineError(f"{source} is a damaged gzip file: {error}.") from error
     if len(data) > _MAX_BYTES:
-        raise EngineError(f"{source} is larger than {_MAX_BYTES >> 20} MiB.")
+        raise EngineError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: no answer of an inspector.")
     return data.decode("utf-8", errors="replace")
 
 
+def _gunzip(data: bytes) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+        return stream.read(_MAX_BYTES + 1)
+
+
+def _entries(document: Any, source: str, profile: int) -> list[dict[str, Any] | str]:
+    layers = document.get("Layers") if isinstance(document, dict) else document
+    if not isinstance(layers, list) or not all(isinstance(layer, (dict, str)) for layer in layers):
+        raise EngineError(
+            f"{source} has no list of layers: expected what TensorRT's inspector answers, or trtexec "
+            "--exportLayerInfo writes."
+        )
+    if not layers:
+        raise EngineError(
+            f"{source} tells no layers: the engine was built with ProfilingVerbosity.NONE. Build it with "
+            "calib build, or with trtexec --profilingVerbosity=detailed."
+        )
+    kept = [layer for layer in layers if profile_of(_name(layer)) == profile]
+    if not kept:
+        raise EngineError(f"{source} has no layers of optimization profile {profile}.")
+    return kept
+
+
+def _name(raw: dict[str, Any] | str) -> str:
+    return raw if isinstance(raw, str) else str(raw.get("Name", ""))
+
+
 def _layer(raw: dict[str, Any] | str) -> EngineLayer:
+    name = _name(raw)
     if isinstance(raw, str):
-        return EngineLayer(raw, "", "unknown")
-    inputs = tuple(_tensor(item) for item in raw.get("Inputs", ()))
-    outputs = tuple(_tensor(item) for item in raw.get("Outputs", ()))
-    tactic = str(raw.get("TacticName", ""))
-    weights = raw.get("Weights")
-    stated = _datatype(str(weights.get("Type", ""))) if isinstance(weights, dict) else ""
+        return EngineLayer(name, "", UNKNOWN, onnx_nodes=fused_names(name))
+    inputs, outputs = _tensors(raw.get("Inputs")), _tensors(raw.get("Outputs"))
+    tactic = _text(raw.get("TacticName"))
+    reads, writes = kernel_types(tactic)
+    precision, evidence = _precision(reads, _weights_type(raw), inputs, outputs)
     return EngineLayer(
-        name=str(raw.get("Name", "")),
-        type=str(raw.get("LayerType", "")),
-        precision=stated or _of_tactic(tactic) or _of_tensors(inputs, outputs) or "unknown",
+        name=name,
+        type=_text(raw.get("LayerType")) or "unnamed type",
+        precision=precision or UNKNOWN,
+        evidence=evidence,
         inputs=inputs,
         outputs=outputs,
-        onnx_nodes=tuple(dict.fromkeys(_ONNX.findall(str(raw.get("Metadata", ""))))),
+        onnx_nodes=_onnx_nodes(raw, name),
         tactic=tactic,
-        groups=int(raw.get("Groups", 0) or 0),
-        channels=int(raw.get("OutMaps", 0) or 0),
+        writes=tensor_type(writes),
+        groups=_number(raw.get("Groups")),
+        channels=_number(raw.get("OutMaps")),
+        origin=_text(raw.get("Origin")),
+        raw=raw,
     )
+
+
+def _precision(
+    reads: str, weights: str, inputs: Sequence[EngineTensor], outputs: Sequence[EngineTensor]
+) -> tuple[str, str]:
+    tensors = type_of_tensors([t.datatype for t in inputs], [t.datatype for t in outputs])
+    # Weights alone may be quantized: such a layer dequantizes them and computes in the type of its data.
+    if weights and inputs and inputs[0].datatype and inputs[0].datatype != weights:
+        weights = ""
+    for found, evidence in ((reads, "kernel"), (weights, "weights"), (tensors, "tensors")):
+        if found:
+            return found, evidence
+    return "", ""
+
+
+def _onnx_nodes(raw: dict[str, Any], name: str) -> tuple[str, ...]:
+    """By the metadata, which exist from TensorRT 8.6 on; before that by the layer's name."""
+    if "Metadata" not in raw:
+        return fused_names(name)
+    served = set(served_names(name)) - set(fused_names(name))
+    nodes = dict.fromkeys(_ONNX.findall(_text(raw["Metadata"])))
+    return tuple(node for node in nodes if node not in served)
+
+
+def _weights_type(raw: dict[str, Any]) -> str:
+    weights = raw.get("Weights")
+    return datatype_of(_text(weights.get("Type"))) if isinstance(weights, dict) else ""
+
+
+def _tensors(raw: Any) -> tuple[EngineTensor, ...]:
+    return tuple(_tensor(item) for item in raw) if isinstance(raw, list) else ()
 
 
 def _tensor(raw: Any) -> EngineTensor:
     if not isinstance(raw, dict):
-        return EngineTensor(str(raw), (), "", "")
-    layout = str(raw.get("Format/Datatype", raw.get("Format", "")))
-    stated = str(raw.get("Datatype", "")) or layout
-    shape = raw.get("Dimensions", ())
+        return EngineTensor(_text(raw), (), "", "")
+    layout = _text(raw.get("Format/Datatype", raw.get("Format")))
+    stated = next((_text(raw[key]) for key in ("Datatype", "DataType") if key in raw), "") or layout
+    shape = raw.get("Dimensions")
     return EngineTensor(
-        str(raw.get("Name", "")),
-        tuple(int(size) for size in shape) if isinstance(shape, list) else (),
-        _datatype(stated),
+        _text(raw.get("Name")),
+        tuple(_number(size) for size in shape) if isinstance(shape, list) else (),
+        datatype_of(stated),
         layout,
     )
 
 
-def _datatype(text: str) -> str:
-    """The type that a text names.
-
-    >>> _datatype("Thirty-two wide channel vectorized row major Int8 format"), _datatype("Half")
-    ('INT8', 'FP16')
-    >>> _datatype("N/A due to dynamic shapes")
-    ''
-    """
-    for name, pattern in _TYPES:
-        if re.search(rf"(?<![a-z0-9])({pattern})(?![a-z0-9])", text.lower()):
-            return name
-    return ""
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
-def _of_tactic(tactic: str) -> str:
-    """The type that a kernel's name states.
-
-    >>> _of_tactic("sm80_xmma_fprop_implicit_gemm_interleaved_i8f32_i8i32_f32_nchw")
-    'INT8'
-    """
-    return next((name for name, pattern in _TACTICS if re.search(pattern, tactic.lower())), "")
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
-def _of_tensors(inputs: tuple[EngineTensor, ...], outputs: tuple[EngineTensor, ...]) -> str:
-    read = {tensor.datatype for tensor in inputs if tensor.datatype}
-    written = {tensor.datatype for tensor in outputs if tensor.datatype}
-    if len(read) == 1:
-        return read.pop()
-    return written.pop() if len(written) == 1 else ""
+def _by_neighbours(layers: tuple[EngineLayer, ...]) -> tuple[EngineLayer, ...]:
+    """Gives layers without evidence of their own the type of the tensors between them and others."""
+    known = _known_tensors(layers)
+    open_layers = [layer for layer in layers if layer.detailed and not layer.evidence]
+    found: dict[int, str] = {}
+    while True:
+        before = len(known), len(found)
+        for layer in open_layers:
+            _pass_on(layer, known, found)
+        if (len(known), len(found)) == before:
+            break
+    return tuple(
+        replace(layer, precision=found[id(layer)], evidence="neighbours") if id(layer) in found else layer
+        for layer in layers
+    )
+
+
+def _known_tensors(layers: Sequence[EngineLayer]) -> dict[str, str]:
+    """Tensor → type, as the kernels tell that write and read it."""
+    known: dict[str, str] = {}
+    for layer in layers:
+        for tensor in (*layer.outputs, *layer.inputs):
+            if tensor.datatype:
+                known.setdefault(tensor.name, tensor.datatype)
+    for layer in layers:
+        for tensor in layer.outputs if layer.writes else ():
+            known.setdefault(tensor.name, layer.writes)
+    for layer in layers:
+        if layer.evidence in ("kernel", "weights"):
+            for tensor in layer.inputs[:1]:
+                known.setdefault(tensor.name, tensor_type(layer.precision))
+    return known
+
+
+def _pass_on(layer: EngineLayer, known: dict[str, str], found: dict[int, str]) -> None:
+    """A reformat may change the type; whatever else has no kernel of a known type keeps it."""
+    if layer.type == "Reformat":
+        return
+    ends = [tensor.name for tensor in (*layer.inputs[:1], *layer.outputs[:1])]
+    datatype = next((known[name] for name in ends if name in known), "")
+    if datatype:
+        for name in ends:
+            known.setdefault(name, datatype)
+        found[id(layer)] = datatype

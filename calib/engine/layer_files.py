@@ -5,46 +5,97 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from calib.engine.inspector import EngineLayer, inspect_engine, parse_layers
 from calib.errors import EngineError
 
-__all__ = ["read_layers", "read_times"]
+if TYPE_CHECKING:
+    from calib.engine.api import Api
 
-_JSON = (".json", ".gz")
+__all__ = ["read_layers", "read_times", "set_usual_shapes"]
+
+_MAX_BYTES = 256 << 20
+_GZIP = b"\x1f\x8b"
 
 
 def read_layers(path: str | os.PathLike[str]) -> tuple[EngineLayer, ...]:
     """Reads layers from the inspector's JSON, or from an engine, which needs TensorRT and its GPU.
 
+    Dynamic inputs of an engine take the usual shapes of its first optimization profile: without shapes the
+    inspector tells no formats.
+
     Args:
-        path: ``.json`` or ``.json.gz``, as TensorRT's inspector and ``trtexec --exportLayerInfo`` write
-            it; or a serialized engine.
+        path: JSON, or JSON compressed by gzip, as TensorRT's inspector and ``trtexec --exportLayerInfo``
+            write it; or a serialized engine.
 
     Raises:
         EngineError: No such file, not such a file, or the engine cannot be loaded here.
         MissingExtraError: It is an engine, and TensorRT is not installed.
     """
     source = Path(path)
-    data = _read(source)
-    if source.suffix.lower() in _JSON:
-        return parse_layers(data, str(source))
-    return _of_engine(data, source)
+    if _holds_json(source):
+        return parse_layers(_read(source), str(source))
+    if source.suffix.lower() == ".onnx":
+        raise EngineError(
+            f"{source} is an ONNX model, not an engine. Build one: calib build {source}; or see what "
+            f"TensorRT can run of it: calib doctor --model {source}"
+        )
+    return _of_engine(source)
 
 
-def _of_engine(plan: bytes, source: Path) -> tuple[EngineLayer, ...]:
+def _holds_json(source: Path) -> bool:
+    """By its first bytes: an engine may be called anything."""
+    try:
+        with source.open("rb") as stream:
+            start = stream.read(64)
+    except OSError as error:
+        raise EngineError(f"Cannot read {source}: {_why(error)}.") from error
+    if not start:
+        raise EngineError(f"{source} is empty.")
+    return start.startswith(_GZIP) or start.lstrip()[:1] in (b"{", b"[")
+
+
+def _of_engine(source: Path) -> tuple[EngineLayer, ...]:
     from calib.engine.api import capture_log, load_api
+    from calib.engine.engine_file import Engine
     from calib.engine.loading import load_engine
     from calib.engine.memory import open_device
 
-    api = load_api()
+    made = Engine.load(source)
+    api = load_api(made.record.flavour)
     with open_device() as device:
         log = capture_log(api)
-        runtime, engine = load_engine(api, plan, log, origin=str(source), here=device.name)
+        runtime, engine = load_engine(api, made.plan, log, origin=str(source), here=device.name)
         context = engine.create_execution_context()
+        if context is None:
+            raise EngineError(f"{api.title} can make no context of {source}: the GPU's memory may not do.")
+        set_usual_shapes(api, engine, context)
         layers = inspect_engine(api, engine, context)
         del context, engine, runtime
     return layers
+
+
+def set_usual_shapes(api: Api, engine: Any, context: Any) -> None:
+    """Gives dynamic inputs the shapes that the first optimization profile was tuned for.
+
+    Args:
+        api: The engine's TensorRT.
+        engine: A deserialized engine.
+        context: An execution context of it, on its first profile.
+
+    Raises:
+        EngineError: TensorRT takes none of its own shapes.
+    """
+    for index in range(engine.num_io_tensors):
+        name = engine.get_tensor_name(index)
+        if engine.get_tensor_mode(name) != api.trt.TensorIOMode.INPUT:
+            continue
+        if all(size >= 0 for size in engine.get_tensor_shape(name)):
+            continue
+        usual = tuple(engine.get_tensor_profile_shape(name, 0)[1])
+        if not context.set_input_shape(name, usual):
+            raise EngineError(f"{api.title} refuses shape {usual} of input {name!r}, which its profile has.")
 
 
 def read_times(path: str | os.PathLike[str]) -> dict[str, float]:
@@ -56,23 +107,44 @@ def read_times(path: str | os.PathLike[str]) -> dict[str, float]:
     source = Path(path)
     try:
         document = json.loads(_read(source), strict=False)
-    except ValueError as error:
-        raise EngineError(f"{source} is not JSON: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise EngineError(f"{source} is not JSON, or cut off: {error}.") from error
     if isinstance(document, list):
-        # trtexec: the first entry holds the count, the others name, timeMs, averageMs, percentage.
-        document = {
-            entry["name"]: entry.get("averageMs")
-            for entry in document
-            if isinstance(entry, dict) and "name" in entry
-        }
-    if not isinstance(document, dict) or not all(isinstance(v, (int, float)) for v in document.values()):
-        raise EngineError(f"{source} must map layers to milliseconds, or be trtexec's --exportProfile.")
+        document = _of_trtexec(document)
+    if (
+        not isinstance(document, dict)
+        or not document
+        or not all(_is_time(value) for value in document.values())
+    ):
+        raise EngineError(
+            f"{source} must map layers to milliseconds, each at least 0, or be what trtexec --exportProfile "
+            "writes."
+        )
     return {str(name): float(value) for name, value in document.items()}
+
+
+def _of_trtexec(entries: list[Any]) -> dict[str, Any]:
+    """The first entry holds the count, the others name, timeMs, averageMs, percentage."""
+    times: dict[str, Any] = {}
+    for entry in entries:
+        if isinstance(entry, dict) and "name" in entry:
+            value, before = entry.get("averageMs"), times.get(entry["name"], 0.0)
+            times[entry["name"]] = before + value if _is_time(value) and _is_time(before) else None
+    return times
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
 def _read(source: Path) -> bytes:
     try:
+        if source.stat().st_size > _MAX_BYTES:
+            raise EngineError(f"{source} is larger than {_MAX_BYTES >> 20} MiB.")
         return source.read_bytes()
     except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or error
-        raise EngineError(f"Cannot read {source}: {reason}.") from error
+        raise EngineError(f"Cannot read {source}: {_why(error)}.") from error
+
+
+def _why(error: OSError) -> str:
+    return "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)

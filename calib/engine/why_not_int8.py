@@ -1,34 +1,46 @@
-"""Why a layer of an INT8 engine computes in float: in words, from what is known of it."""
+"""Why a layer of an INT8 engine computes in float: in words, from what is known of it.
+
+Sources: "Layers and Precision" in NVIDIA's operator reference and the parser's operator table, as
+``calib.graph.capability_table`` holds them; "Q/DQ Layer-Placement Recommendations" in the developer guide;
+for regions that Myelin compiles, TensorRT issue 3230.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calib.calibrators import unusable_reason
-from calib.engine.inspector import EngineLayer
+from calib.engine.fusion import node_label
+from calib.engine.inspector import UNKNOWN, EngineLayer
+from calib.graph.capability_table import APART, ELEMENTWISE, FLOAT_ONLY, LISTED_INT8
+from calib.graph.operators import FUSED, WEIGHTED, is_standard
 
 if TYPE_CHECKING:
     import onnx
 
     from calib.graph import OnnxModel
 
-__all__ = ["FloatLayer", "explain_slower", "why_not_int8"]
+__all__ = ["FloatLayer", "explain_float_layers", "uses_pairs"]
 
 _NOT_FLOAT = ("INT32", "INT64", "BOOL", "UINT8")
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-# Operators of TensorRT's support matrix that run in INT8 where both sides have scales.
-_ABLE = frozenset(
-    (
-        *_WEIGHTED,
-        *("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Sum", "Concat", "Slice", "Resize", "Pad"),
-        *("AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "LpPool", "Relu", "Clip"),
-        *("LeakyRelu", "PRelu", "Elu", "Selu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish"),
-        *("Softplus", "Softsign", "BatchNormalization", "Reshape", "Transpose", "Flatten", "Identity"),
-        *("Squeeze", "Unsqueeze", "Split"),
-    )
+_PAIRS = ("QuantizeLinear", "DequantizeLinear")
+# Resize and Upsample run in INT8 from 8.4 on although the table does not mark them: TensorRT issue 2976.
+_ABLE = frozenset((*LISTED_INT8, *ELEMENTWISE, *WEIGHTED, *FUSED, *APART, *_PAIRS, "Resize", "Upsample"))
+_ALL_INPUTS = frozenset((*ELEMENTWISE, "Concat", "MatMul"))
+# Kinds of layers, for engines whose model is not at hand.
+_FLOAT_TYPES = (
+    ("SoftMax", "SoftMax has float types"),
+    ("Reduce", "the Reduce layer has float types"),
+    ("Normalization", "normalization is computed in float"),
+    ("Unary", "the Unary layer has float types"),
+    ("TopK", "detection layers have float types"),
 )
+_MOVING_TYPES = ("Shuffle", "Slice", "Padding", "Gather", "Concatenation", "Move")
+_MOST = 3
+
+_Reason = tuple[str, str] | None
 
 
 @dataclass(frozen=True)
@@ -51,13 +63,13 @@ class FloatLayer:
     def reason(self) -> str:
         """The reason in words.
 
-        >>> FloatLayer("/conv", "FP16", "no scale for a tensor", "'x'").reason
-        "no scale for a tensor: 'x'"
+        >>> FloatLayer("/conv", "FP16", "no usable scale for a tensor", "'x'").reason
+        "no usable scale for a tensor: 'x'"
         """
         return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
 
-def why_not_int8(
+def explain_float_layers(
     layers: Sequence[EngineLayer],
     model: OnnxModel | None = None,
     scales: Mapping[str, float] | None = None,
@@ -66,122 +78,157 @@ def why_not_int8(
 
     Args:
         layers: The layers of an engine that was built for INT8.
-        model: The model it was built from: float, or with Q/DQ nodes.
-        scales: Tensor → scale, where the engine was built from a calibration cache.
+        model: The model it was built from, with its Q/DQ nodes or without.
+        scales: Tensor → scale, where the engine was built from a calibration cache. Of an engine that was
+            built by Q/DQ nodes, they are not looked at: the nodes decide there.
 
     Returns:
         One entry for each such layer, in network order.
     """
-    nodes = {} if model is None else _by_label(model.proto)
-    pairs = model is not None and bool(model.quantized_nodes)
+    facts = _Facts(model, scales, uses_pairs(layers, model))
     return tuple(
-        _explain(layer, [nodes[name] for name in layer.onnx_nodes if name in nodes], scales, pairs)
+        FloatLayer(layer.name, layer.precision, *_explain(layer, facts))
         for layer in layers
         if not layer.copies and layer.precision != "INT8"
     )
 
 
-def _by_label(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
-    return {node.name or node.output[0]: node for node in proto.graph.node if node.name or node.output}
-
-
-def _explain(
-    layer: EngineLayer,
-    nodes: Sequence[onnx.NodeProto],
-    scales: Mapping[str, float] | None,
-    pairs: bool,
-) -> FloatLayer:
-    kind, detail = (
-        _by_layer(layer) or _by_operator(nodes) or _by_scales(nodes, scales, pairs) or _by_kernel(layer)
+def uses_pairs(layers: Sequence[EngineLayer], model: OnnxModel | None = None) -> bool:
+    """Whether an engine was built by Q/DQ nodes: the model has them, or the layers name them."""
+    if model is not None and model.quantized_nodes:
+        return True
+    return any(
+        layer.origin == "QDQ" or any(op in name for name in layer.onnx_nodes for op in _PAIRS)
+        for layer in layers
     )
-    return FloatLayer(layer.name, layer.precision, kind, detail)
 
 
-def _by_layer(layer: EngineLayer) -> tuple[str, str] | None:
+class _Facts:
+    """What is known beside the engine."""
+
+    def __init__(self, model: OnnxModel | None, scales: Mapping[str, float] | None, pairs: bool) -> None:
+        self.scales = None if pairs else scales
+        self.pairs = pairs
+        self.has_model = model is not None
+        nodes = () if model is None else tuple(model.proto.graph.node)
+        self._nodes = {node_label(node): node for node in nodes}
+        made = [node.output[0] for node in nodes if node.op_type == "Constant"]
+        held = [] if model is None else [tensor.name for tensor in model.proto.graph.initializer]
+        self.constants = {*made, *held}
+        self.sources = {name: node.op_type for node in nodes for name in node.output}
+        self.readers = {name: node.op_type for node in nodes for name in node.input}
+        self.with_pairs = model is not None and bool(model.quantized_nodes)
+
+    def nodes_of(self, layer: EngineLayer) -> list[onnx.NodeProto]:
+        found = (self._nodes[name] for name in layer.onnx_nodes if name in self._nodes)
+        return [node for node in found if node.op_type not in (*_PAIRS, "Constant")]
+
+    def data_inputs(self, node: onnx.NodeProto) -> Iterator[str]:
+        """The tensors that INT8 needs ranges of: no weights, shapes, indices or biases."""
+        for name in node.input if node.op_type in _ALL_INPUTS else node.input[:1]:
+            if name and name not in self.constants:
+                yield name
+
+
+def _explain(layer: EngineLayer, facts: _Facts) -> tuple[str, str]:
+    nodes = facts.nodes_of(layer)
+    return (
+        _by_layer(layer, facts)
+        or _by_operator(nodes, facts)
+        or _by_scales(nodes, facts)
+        or _by_pairs(layer, nodes, facts)
+        or _by_kernel(layer, facts)
+    )
+
+
+def _by_layer(layer: EngineLayer, facts: _Facts) -> _Reason:
     if not layer.detailed:
-        return "the engine tells names alone: build it with detailed profiling verbosity", ""
+        return "the engine tells names alone: it was built without detailed profiling verbosity", ""
     if layer.precision in _NOT_FLOAT:
         return "integers, shapes or comparisons, which are no INT8 work", ""
     if layer.type.startswith("Plugin"):
         return "a plug-in, which computes in its own type", ""
     if "ForeignNode" in layer.name:
-        return "a region compiled as a whole, which TensorRT 8.6 leaves in float under implicit INT8", ""
+        rule = "" if facts.pairs else ", which TensorRT leaves in float where scales come from a cache"
+        return f"a region that Myelin compiled as a whole{rule}", ""
+    if layer.precision == UNKNOWN:
+        return "its precision is not told: give the inspector a context with input shapes", ""
+    if layer.type.startswith(_MOVING_TYPES):
+        return "it moves values, in the type in which they come", ""
+    if not facts.has_model:
+        told = next((why for kind, why in _FLOAT_TYPES if kind.lower() in layer.type.lower()), "")
+        return (f"no INT8 kernel: {told}", "") if told else None
     return None
 
 
-def _by_operator(nodes: Sequence[onnx.NodeProto]) -> tuple[str, str] | None:
-    unable = sorted({node.op_type for node in nodes} - _ABLE)
-    return ("an operator without INT8 kernel", ", ".join(unable)) if unable else None
+def _by_operator(nodes: Sequence[onnx.NodeProto], facts: _Facts) -> _Reason:
+    foreign = sorted({node.op_type for node in nodes if not is_standard(node)})
+    if foreign:
+        return "an operator that is not ONNX's own", ", ".join(foreign)
+    for op in sorted({node.op_type for node in nodes} & FLOAT_ONLY.keys()):
+        return f"no INT8 kernel for {op}: {FLOAT_ONLY[op]}", ""
+    unknown = sorted({node.op_type for node in nodes} - _ABLE)
+    if unknown:
+        return f"NVIDIA documents no INT8 for {unknown[0]}", ""
+    products = [node for node in nodes if node.op_type == "MatMul" and len([*facts.data_inputs(node)]) > 1]
+    if products and not facts.pairs:
+        return "MatMul of two activations, which runs in INT8 by Q/DQ pairs alone", ""
+    return None
 
 
-def _by_scales(
-    nodes: Sequence[onnx.NodeProto], scales: Mapping[str, float] | None, pairs: bool
-) -> tuple[str, str] | None:
-    if pairs:
-        read = [node.input[0] for node in nodes if node.op_type in _WEIGHTED]
-        bare = [name for name in read if not name.endswith("_dequantized")]
-        if bare or not read:
-            return "no Q/DQ pair before it", ", ".join(map(repr, bare[:3]))
-        return None
-    if scales is None:
+def _by_scales(nodes: Sequence[onnx.NodeProto], facts: _Facts) -> _Reason:
+    """Without a usable scale neither what makes a tensor nor what reads it can be INT8."""
+    if facts.scales is None or not nodes:
         return None
     inside = {name for node in nodes for name in node.output}
-    needed = [node.input[0] for node in nodes if node.input and node.input[0] not in inside]
-    needed += [node.output[0] for node in nodes[-1:]]
-    missing = [name for name in needed if name not in scales or unusable_reason(scales[name])]
-    return ("no usable scale for a tensor", ", ".join(map(repr, missing[:3]))) if missing else None
-
-
-def _by_kernel(layer: EngineLayer) -> tuple[str, str]:
-    inputs = next((tensor.shape[1] for tensor in layer.inputs if len(tensor.shape) > 1), 0)
-    if layer.channels and layer.groups:
-        per_group = [size // layer.groups for size in (inputs, layer.channels) if size > 0]
-        if any(size % 4 for size in per_group):
-            sizes = " and ".join(map(str, per_group))
-            return "channels of a group are no multiple of 4, which INT8 kernels pad", f"{sizes} channels"
-    return f"TensorRT measured {layer.precision} as faster, or has no INT8 kernel for its form", ""
-
-
-def explain_slower(
-    int8: tuple[Sequence[EngineLayer], Mapping[str, float]],
-    other: tuple[Sequence[EngineLayer], Mapping[str, float]],
-) -> tuple[str, ...]:
-    """Why an INT8 engine is no faster than one in FP16, as far as its layers tell.
-
-    Args:
-        int8: Layers of the INT8 engine, and layer → milliseconds by the profiler.
-        other: The same of the FP16 engine.
-
-    Returns:
-        Sentences, the costliest first; none where nothing stands out.
-    """
-    layers, times = int8
-    total = sum(times.values())
-    if not total:
-        return ()
-    copying = {layer.name for layer in layers if layer.copies}
-    before = {layer.name for layer in other[0] if layer.copies}
-    unfused = [layer for layer in layers if layer.type.startswith("PointWise")]
-    in_float = [layer for layer in layers if not layer.copies and layer.precision != "INT8"]
-    padded = [layer for layer in layers if layer.precision == "INT8" and layer.channels % 32]
-    found = [
-        (_time(times, copying), f"in {len(copying)} reformatting copies ({len(before)} in the other engine)"),
-        (
-            _time(times, {layer.name for layer in unfused}),
-            f"in {len(unfused)} elementwise layers that fused into no convolution",
-        ),
-        (_time(times, {layer.name for layer in in_float}), f"in {len(in_float)} layers that stayed in float"),
-        (
-            _time(times, {layer.name for layer in padded}),
-            f"in {len(padded)} INT8 convolutions whose channels are padded to a multiple of 32",
-        ),
+    needed = [name for node in nodes for name in facts.data_inputs(node) if name not in inside]
+    needed.append(nodes[-1].output[0])
+    missing = [
+        f"{name!r}{f' ({fault})' if fault else ''}"
+        for name in dict.fromkeys(needed)
+        if (fault := _fault(name, facts.scales)) is not None
     ]
-    return tuple(
-        f"{spent / total:.0%} of the layers' time is spent {where}."
-        for spent, where in sorted(found, key=lambda item: -item[0])
-        if spent / total >= 0.02
-    )
+    return ("no usable scale for a tensor", _list(missing)) if missing else None
 
 
-def _time(times: Mapping[str, float], names: set[str]) -> float:
-    return sum(value for name, value in times.items() if name in names)
+def _fault(name: str, scales: Mapping[str, float]) -> str | None:
+    """Why a scale cannot be used, empty if there is none; None where it can."""
+    if name not in scales:
+        return ""
+    return unusable_reason(scales[name]) or None
+
+
+def _by_pairs(layer: EngineLayer, nodes: Sequence[onnx.NodeProto], facts: _Facts) -> _Reason:
+    if not facts.pairs or not nodes:
+        return None
+    weighted = [node for node in nodes if node.op_type in WEIGHTED]
+    bare = [name for node in weighted or nodes for name in facts.data_inputs(node)]
+    if facts.with_pairs:
+        bare = [name for name in bare if facts.sources.get(name) != "DequantizeLinear"]
+    inside = {name for node in nodes for name in node.output}
+    bare = [repr(name) for name in dict.fromkeys(bare) if name not in inside]
+    if weighted:
+        return ("no Q/DQ pair before it", _list(bare)) if bare else None
+    return "no weights, and so INT8 only between Q/DQ pairs on both sides", _list(bare)
+
+
+def _by_kernel(layer: EngineLayer, facts: _Facts) -> tuple[str, str]:
+    read = next((tensor.shape[1] for tensor in layer.inputs if len(tensor.shape) > 1), 0)
+    sizes = [size for size in (read, layer.channels) if size > 0]
+    faster = f"TensorRT found {layer.precision} faster"
+    if layer.channels and sizes:
+        detail = f"{' → '.join(map(str, sizes))} channels"
+        if layer.groups > 1 and layer.groups < max(sizes) and any(n // layer.groups % 4 for n in sizes):
+            detail += f" in {layer.groups} groups"
+            return "no INT8 kernel for groups whose channels are no multiple of 4", detail
+        if layer.groups <= 1 and any(size % 32 for size in sizes):
+            return f"{faster}; INT8 would pad its channels to a multiple of 32", detail
+    if not facts.has_model:
+        return "not told by the engine alone: give the model, and the cache it was built with", ""
+    if facts.scales is None and not facts.pairs:
+        return f"{faster}, has no INT8 kernel for its form, or had no scale", ""
+    return f"{faster}, or has no INT8 kernel for its form", ""
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST]) + (f" and {len(names) - _MOST} more" if len(names) > _MOST else "")
