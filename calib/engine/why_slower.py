@@ -70,13 +70,13 @@ def _kinds(mine: _Timed, theirs: _Timed, name: str) -> Iterator[_Finding]:
         if not layer.copies and layer.precision in FLOATS and layer not in elementwise
     ]
     single = sum(layer.precision in ("FP32", "TF32") for layer in floats)
-    rest = f", {single} of them in FP32: allow FP16 beside INT8" if single and name == "FP16" else ""
+    rest = f" ({single} in FP32: allow FP16 beside INT8)" if single and name == "FP16" else ""
     yield _finding(mine, floats, "layer", f"that stayed in float{rest}", "")
     convolutions = [layer for layer in mine.layers if layer.precision == "INT8" and layer.channels]
     padded = [layer for layer in convolutions if layer.groups <= 1 and any(n % 32 for n in _channels(layer))]
     yield _finding(mine, padded, "INT8 convolution", "whose channels are padded to a multiple of 32", "")
     wide = [layer for layer in convolutions if _written(layer) in FLOATS]
-    yield _finding(mine, wide, "INT8 convolution", "that write float, for what reads float", "")
+    yield _finding(mine, wide, "INT8 convolution", "writing float, for what reads float", "")
 
 
 def _channels(layer: EngineLayer) -> tuple[int, ...]:

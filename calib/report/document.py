@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from calib.report.blocks import Block, Bullets, Document, Paragraph, Section
+from calib.report.engines import engine_blocks
 from calib.report.figures import accuracy_figures, latency_figures
 from calib.report.merge import Merged
 from calib.report.numbers import whole
@@ -13,6 +14,7 @@ from calib.report.provenance import (
     model_table,
     repeat_blocks,
     sources_table,
+    telemetry_table,
 )
 from calib.report.summary import banner, headline, warnings
 from calib.report.tables import (
@@ -24,6 +26,7 @@ from calib.report.tables import (
     worst_table,
 )
 from calib.report.text import visible
+from calib.report.timing import parts_table, ratios_table
 
 __all__ = ["build_document"]
 
@@ -63,6 +66,7 @@ def _sections(merged: Merged) -> tuple[Section, ...]:
         ("accuracy-latency", "Accuracy against latency", _accuracy(merged)),
         ("precisions", "Precisions", _precisions(merged)),
         ("latency", "Latency", _latency(merged)),
+        ("engines", "Engines", engine_blocks(merged)),
         ("outputs", "Output errors", (outputs_table(merged),)),
         ("samples", "Worst samples", (worst_table(merged),)),
         ("calibration", "Calibration", calibration_blocks(merged)),
@@ -92,4 +96,5 @@ def _latency(merged: Merged) -> tuple[Block | None, ...]:
     table = latency_table(merged)
     if table is None:
         return (Paragraph("Latency was not measured."),)
-    return (*latency_figures(merged), table)
+    more = (parts_table(merged), ratios_table(merged), telemetry_table(merged))
+    return (*latency_figures(merged), table, *more)

@@ -20,6 +20,7 @@ __all__ = [
     "model_table",
     "repeat_blocks",
     "sources_table",
+    "telemetry_table",
 ]
 
 _HEAD_LIMIT = 40
@@ -206,3 +207,43 @@ def repeat_blocks(merged: Merged) -> tuple[Block, ...]:
         command = visible(source.results.command, lines=True).strip()
         blocks.append(Code(command) if command else Paragraph("The command was not recorded."))
     return tuple(blocks)
+
+
+def telemetry_table(merged: Merged) -> Table | None:
+    """The GPU while latency was measured; None where nobody looked at one."""
+    if not any(source.results.telemetry for source in merged.sources):
+        return None
+    facts: list[_Fact[Source]] = [
+        ("Clock of the multiprocessors (MHz)", lambda source: _spread(source, "sm_clock_mhz", 4)),
+        ("Clock of the memory (MHz)", lambda source: _spread(source, "memory_clock_mhz", 4)),
+        ("Power (W)", lambda source: _spread(source, "power_w")),
+        ("Temperature (°C)", lambda source: _spread(source, "temperature_c")),
+        ("Clocks lowered by", _lowered),
+        ("Readings", _readings),
+    ]
+    caption = "The GPU while latency was measured, by NVML: median, lowest and highest."
+    return _by_source(caption, merged, facts)
+
+
+def _spread(source: Source, name: str, digits: int = 3) -> Cell:
+    telemetry = source.results.telemetry
+    found: tuple[float, float, float] | None = getattr(telemetry, name) if telemetry else None
+    if found is None:
+        return Cell(MISSING)
+    low, median, high = (numbers.significant(value, digits) for value in found)
+    return Cell(median, "" if low == high else f"{low} to {high}")
+
+
+def _lowered(source: Source) -> Cell:
+    telemetry = source.results.telemetry
+    if telemetry is None or not telemetry.samples:
+        return Cell(MISSING)
+    seen = ", ".join(visible(reason) for reason in telemetry.throttle_reasons)
+    return Cell(seen, tone="bad") if seen else Cell("nothing")
+
+
+def _readings(source: Source) -> Cell:
+    telemetry = source.results.telemetry
+    if telemetry is None:
+        return Cell(MISSING)
+    return Cell(numbers.whole(telemetry.samples), visible(telemetry.problem))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from calib.report import numbers
 from calib.report.blocks import Cell, Column, Table
 from calib.report.changes import changed_answers
+from calib.report.fields import Field, table_of_runs
 from calib.report.figures import batch_words
 from calib.report.merge import Merged, Row, fault_of, is_exact, level_of
 from calib.report.numbers import MISSING
@@ -32,30 +32,6 @@ _FULL_BAR_DB = 60.0
 _NAME_LIMIT = 64
 
 
-@dataclass(frozen=True)
-class _Field:
-    """A column, how its cells are made, and whether it goes where no row has a figure."""
-
-    title: str
-    cell: Callable[[Row], Cell]
-    optional: bool = True
-    numeric: bool = True
-
-
-def _table(caption: str, rows: Iterable[Row], fields: Sequence[_Field], notes: Iterable[str] = ()) -> Table:
-    rows = tuple(rows)
-    columns = [
-        (field, [field.cell(row) for row in rows])
-        for field in fields
-        if not field.optional or any(not field.cell(row).missing for row in rows)
-    ]
-    cells = tuple(zip(*(made for _, made in columns), strict=True))
-    titles = tuple(Column(field.title, field.numeric) for field, _ in columns)
-    gap = any(cell.missing for row in cells for cell in row)
-    every = (*((f"{MISSING}: not measured, or does not apply.",) if gap else ()), *notes)
-    return Table(caption, titles, cells, tuple(dict.fromkeys(every)))
-
-
 def precisions_table(merged: Merged) -> Table:
     """One row a run: accuracy, drop, agreement, SQNR, latency, throughput, ratios, size."""
     timed = [row for row in merged.rows if row.run.latency]
@@ -64,20 +40,20 @@ def precisions_table(merged: Merged) -> Table:
     drop += " Beneath it stands its 95% interval, of the same samples." if _known_drops(merged) else ""
     simulated = any(row.simulated_latency for row in timed)
     fields = [
-        _Field("Precision", _name, optional=False, numeric=False),
-        _Field("Top-1", lambda row: _share(row, "top1"), optional=not merged.classifier),
-        _Field("Top-1 drop (points)", _drop),
-        _Field("Top-5", lambda row: _share(row, "top5")),
-        _Field("Top-1 agreement", lambda row: _share(row, "top1_agreement")),
-        _Field("SQNR (dB)", _sqnr),
-        _Field("Latency p50 (ms)", _latency, optional=False),
-        _Field("Throughput (samples/s)", lambda row: Cell(_throughput(row.run.latency))),
-        _Field("Speed-up vs FP32", lambda row: _speed(merged, row, "fp32"), optional=not simulated),
-        _Field("Speed-up vs FP16", lambda row: _speed(merged, row, "fp16"), optional=not simulated),
-        _Field("Model size", lambda row: Cell(numbers.byte_size(row.run.model_bytes))),
+        Field("Precision", _name, optional=False, numeric=False),
+        Field("Top-1", lambda row: _share(row, "top1"), optional=not merged.classifier),
+        Field("Top-1 drop (points)", _drop),
+        Field("Top-5", lambda row: _share(row, "top5")),
+        Field("Top-1 agreement", lambda row: _share(row, "top1_agreement")),
+        Field("SQNR (dB)", _sqnr),
+        Field("Latency p50 (ms)", _latency, optional=False),
+        Field("Throughput (samples/s)", lambda row: Cell(_throughput(row.run.latency))),
+        Field("Speed-up vs FP32", lambda row: _speed(merged, row, "fp32"), optional=not simulated),
+        Field("Speed-up vs FP16", lambda row: _speed(merged, row, "fp16"), optional=not simulated),
+        Field("Model size", lambda row: Cell(numbers.byte_size(row.run.model_bytes))),
     ]
     caption = f"The precisions side by side.{batch}{drop}"
-    return _table(caption, merged.rows, fields, _metric_notes(merged.rows))
+    return table_of_runs(caption, merged.rows, fields, _metric_notes(merged.rows))
 
 
 def _name(row: Row) -> Cell:
@@ -183,15 +159,15 @@ def latency_table(merged: Merged) -> Table | None:
     """Everything known of the latencies; None where none was measured."""
     rows = [row for row in merged.rows if row.run.latency]
 
-    def field(title: str, text: Callable[[Latency], str], numeric: bool = True) -> _Field:
+    def field(title: str, text: Callable[[Latency], str], numeric: bool = True) -> Field:
         def cell(row: Row) -> Cell:
             return Cell(text(row.run.latency) if row.run.latency else MISSING)
 
-        return _Field(title, cell, numeric=numeric)
+        return Field(title, cell, numeric=numeric)
 
     ms = numbers.milliseconds
     fields = [
-        _Field("Precision", lambda row: Cell(row.label), optional=False, numeric=False),
+        Field("Precision", lambda row: Cell(row.label), optional=False, numeric=False),
         field("p50", lambda latency: ms(latency.median_ms)),
         field("p90", lambda latency: ms(latency.p90_ms)),
         field("p99", lambda latency: ms(latency.p99_ms)),
@@ -205,7 +181,7 @@ def latency_table(merged: Merged) -> Table | None:
     ]
     if not rows:
         return None
-    return _table("Latency of one batch in milliseconds; warm-up is not counted.", rows, fields)
+    return table_of_runs("Latency of one batch in milliseconds; warm-up is not counted.", rows, fields)
 
 
 def outputs_table(merged: Merged) -> Table | None:
@@ -312,10 +288,10 @@ def _sample_cells(label: str, sample: WorstSample, classes: bool) -> tuple[Cell,
 def making_table(merged: Merged) -> Table:
     """How each precision was made and run."""
     fields = [
-        _Field("Precision", _name, optional=False, numeric=False),
-        _Field("How it was made", lambda row: Cell(visible(row.run.description) or MISSING), numeric=False),
-        _Field("Simulated", lambda row: Cell("yes" if row.run.simulated else "no"), numeric=False),
-        _Field("Q/DQ pairs", lambda row: Cell(numbers.whole(row.run.quantized_tensors))),
-        _Field("Inference of all samples", lambda row: Cell(numbers.seconds(row.run.seconds))),
+        Field("Precision", _name, optional=False, numeric=False),
+        Field("How it was made", lambda row: Cell(visible(row.run.description) or MISSING), numeric=False),
+        Field("Simulated", lambda row: Cell("yes" if row.run.simulated else "no"), numeric=False),
+        Field("Q/DQ pairs", lambda row: Cell(numbers.whole(row.run.quantized_tensors))),
+        Field("Inference of all samples", lambda row: Cell(numbers.seconds(row.run.seconds))),
     ]
-    return _table("How each precision was made.", merged.rows, fields)
+    return table_of_runs("How each precision was made.", merged.rows, fields)

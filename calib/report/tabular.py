@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from calib.report.merge import Merged
+from calib.report.timing import parts_of
+from calib.validation.results import EngineRecord
 
-__all__ = ["latency_csv", "outputs_csv"]
+__all__ = ["engines_csv", "latency_csv", "latency_parts_csv", "outputs_csv"]
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -45,6 +47,50 @@ def latency_csv(merged: Merged) -> str:
         for batch, time in enumerate(row.run.latency.times_ms)
     )  # fmt: skip
     return _csv(heads, rows)
+
+
+def latency_parts_csv(merged: Merged) -> str:
+    """The times that make up a batch on a GPU, in milliseconds, a row for each run and part."""
+    heads = (
+        "run", "precision", "calibration", "runner", "batch_size", "cuda_graph", "part",
+        "median_ms", "p90_ms", "p99_ms",
+    )  # fmt: skip
+    rows = (
+        (
+            row.label, row.run.precision, row.run.calibration, row.run.runner, row.run.latency.batch_size,
+            row.run.latency.cuda_graph, part.name, part.median_ms, part.p90_ms, part.p99_ms,
+        )
+        for row in merged.rows
+        if row.run.latency
+        for part in parts_of(row.run.latency)
+    )  # fmt: skip
+    return _csv(heads, rows)
+
+
+def engines_csv(merged: Merged) -> str:
+    """The TensorRT engines, a row for each figure: each engine has its own precisions and reasons."""
+    heads = ("run", "precision", "calibration", "runner", "kind", "name", "value")
+    rows = (
+        (row.label, row.run.precision, row.run.calibration, row.run.runner, *figure)
+        for row in merged.rows
+        if row.run.engine is not None
+        for figure in _figures(row.run.engine)
+    )
+    return _csv(heads, rows)
+
+
+def _figures(engine: EngineRecord) -> Iterator[tuple[str, str, object]]:
+    """Kind, name and value of everything that is known of an engine."""
+    for name in ("tensorrt", "device", "route", "level", "build_seconds", "engine_bytes", "layers"):
+        yield "engine", name, getattr(engine, name)
+    yield "engine", "int8_layers", engine.int8_layers
+    yield "engine", "int8_time_share", engine.int8_time_share
+    for precision, count in engine.by_precision.items():
+        yield "layers", precision, count
+    for reason, count in engine.reasons.items():
+        yield "not INT8", reason, count
+    for name, kind, share in engine.slowest:
+        yield f"share of time, {kind}", name, share
 
 
 def _csv(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

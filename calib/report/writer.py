@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from calib.report.html import to_html
 from calib.report.markdown import to_markdown
 from calib.report.merge import Merged, merge
 from calib.report.svg import standalone_svg
-from calib.report.tabular import latency_csv, outputs_csv
+from calib.report.tabular import engines_csv, latency_csv, latency_parts_csv, outputs_csv
 from calib.validation.results import Results, write_results
 
 __all__ = ["ReportFiles", "write_report"]
@@ -29,7 +29,8 @@ class ReportFiles:
         html: The page; opens offline and needs no other file.
         markdown: The same for GitHub; shows the charts beside it.
         json: The results it was drawn from: ``results.json``, or ``results-1.json``, ….
-        csv: ``outputs.csv`` and ``latency.csv``, unrounded.
+        csv: ``outputs.csv`` and ``latency.csv``, unrounded; where runs were on a GPU also
+            ``latency_parts.csv`` and ``engines.csv``.
         charts: The SVG files that the Markdown shows.
     """
 
@@ -79,14 +80,20 @@ def _write(merged: Merged, document: Document, folder: Path) -> ReportFiles:
     ]
     return ReportFiles(
         json=_write_json(merged, folder),
-        csv=(
-            write_text(folder / "outputs.csv", outputs_csv(merged)),
-            write_text(folder / "latency.csv", latency_csv(merged)),
-        ),
+        csv=tuple(write_text(folder / f"{name}.csv", text) for name, text in _tabular(merged)),
         charts=tuple(write_text(*chart) for chart in charts),
         markdown=write_text(folder / "report.md", text),
         html=write_text(folder / "report.html", page),
     )
+
+
+def _tabular(merged: Merged) -> Iterator[tuple[str, str]]:
+    yield "outputs", outputs_csv(merged)
+    yield "latency", latency_csv(merged)
+    if any(row.run.latency and row.run.latency.parts for row in merged.rows):
+        yield "latency_parts", latency_parts_csv(merged)
+    if any(row.run.engine is not None for row in merged.rows):
+        yield "engines", engines_csv(merged)
 
 
 def _write_json(merged: Merged, folder: Path) -> tuple[Path, ...]:
