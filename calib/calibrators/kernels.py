@@ -161,13 +161,15 @@ def _edges(first: int, last: int) -> npt.NDArray[np.intp]:
 
 
 def _compiled() -> Kernels:
-    from numba import njit
+    from numba import float32, float64, int64, njit, types, uint32, void
 
     options: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False}
+    # Read-only arrays, such as memory maps, are a type of their own, for which others are taken too.
+    values, bits = (types.Array(kind, 1, "C", readonly=True) for kind in (float32, uint32))
     return Kernels(
-        largest=njit("int64(float32[::1])", **options)(_largest_loop),
-        tally=njit("void(float32[::1], float64, int64[::1])", **options)(_tally_loop),
-        tally_bits=njit("void(uint32[::1], int64, int64[::1])", **options)(_tally_bits_loop),
+        largest=njit(int64(values), **options)(_largest_loop),
+        tally=njit(void(values, float64, int64[::1]), **options)(_tally_loop),
+        tally_bits=njit(void(bits, int64, int64[::1]), **options)(_tally_bits_loop),
         spread=njit("Tuple((float64[::1], float64[::1]))(float64[::1], float64[::1], int64)", **options)(
             _spread_loop
         ),

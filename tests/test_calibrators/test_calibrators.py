@@ -283,3 +283,13 @@ def test_range_table_arranges_copies() -> None:
 def test_unknown_method_is_named_with_a_suggestion() -> None:
     with pytest.raises(UsageError, match=r"got 'entropi'\. Did you mean entropy\?"):
         make_calibrator("entropi")
+
+
+@pytest.mark.parametrize("method", ["entropy", "minmax", "percentile", "mse"])
+def test_arrays_that_cannot_be_written_are_counted_all_the_same(method: str) -> None:
+    values = np.random.default_rng(3).standard_normal((64, 33)).astype(np.float32)
+    writable, frozen = make_calibrator(method), make_calibrator(method)
+    writable.collect({"x": values.copy()})
+    values.flags.writeable = False
+    frozen.collect({"x": values})
+    assert frozen.compute()["x"] == writable.compute()["x"]
