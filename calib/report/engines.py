@@ -24,7 +24,7 @@ def engine_blocks(merged: Merged) -> tuple[Block | None, ...]:
     rows = [row for row in merged.rows if row.run.engine is not None]
     if not rows:
         return ()
-    return (_engines(rows), _reasons(rows), _fusion(rows), _slowest(rows))
+    return (_engines(rows), _reasons(rows), _sentences(rows), _slowest(rows))
 
 
 def tells_precisions(engine: EngineRecord) -> bool:
@@ -105,12 +105,12 @@ def _reasons(rows: list[Row]) -> Table | None:
     return Table("Layers of INT8 engines that compute in something else.", columns, tuple(found))
 
 
-def _fusion(rows: list[Row]) -> Bullets | None:
-    items = tuple(
-        (f"{row.label}, fusion", visible(" ".join(row.run.engine.fusion)))
-        for row in rows
-        if row.run.engine is not None and row.run.engine.fusion
-    )
+def _sentences(rows: list[Row]) -> Bullets | None:
+    """What fusion did, and what INT8's time goes to."""
+    engines = [(row.label, row.run.engine) for row in rows if row.run.engine is not None]
+    told = [(f"{label}, fusion", engine.fusion) for label, engine in engines]
+    told += [(f"{label}, beside FP16", engine.costs) for label, engine in engines]
+    items = tuple((lead, visible(" ".join(lines))) for lead, lines in told if lines)
     return Bullets(items) if items else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from calib.report import numbers
 from calib.report.changes import by_chance, changed_answers
+from calib.report.engines import int8_sentence, tells_precisions
 from calib.report.merge import Merged, Row, fault_of
 from calib.report.methods import calibration_findings
 from calib.report.text import visible
@@ -22,7 +23,7 @@ def headline(merged: Merged) -> tuple[tuple[str, str], ...]:
 
 
 def _sentence(merged: Merged, row: Row) -> str:
-    parts = [_accuracy(merged, row), _outputs(row), _faults(row), _speed(merged, row)]
+    parts = [_accuracy(merged, row), _outputs(row), _faults(row), _speed(merged, row), _engine(row)]
     return " ".join(part.strip() for part in parts if part)
 
 
@@ -129,6 +130,11 @@ def _ratio(row: Row, peer: Row) -> str:
     return f"{numbers.times(ratio)} as fast as {peer.label}"
 
 
+def _engine(row: Row) -> str:
+    engine = row.run.engine
+    return int8_sentence(engine) if engine is not None and row.run.precision == "int8" else ""
+
+
 def slower_than(merged: Merged, row: Row, precision: str) -> Row | None:
     """The run of that precision that is clearly faster than this candidate; None where there is none."""
     peer = merged.peer(row, precision)
@@ -166,6 +172,12 @@ def warnings(merged: Merged) -> tuple[str, ...]:
         if not (_SIMULATION in warning and banner(merged))
     ]
     found += _slower(merged)
+    found += [
+        f"{row.label} was built for INT8, and no layer of its engine computes in INT8: see Engines for why."
+        for row in merged.rows
+        if row.run.precision == "int8" and (engine := row.run.engine) is not None
+        if tells_precisions(engine) and not engine.int8_layers
+    ]
     sizes = sorted({row.run.latency.batch_size for row in merged.rows if row.run.latency})
     if len(sizes) > 1:
         listed = ", ".join(str(size) for size in sizes)

@@ -265,18 +265,18 @@ class _ValidationRun:
                 variants.append(variant)
             comparison = self._compare(variants)
             timing = self._time(variants)
-            engines = tuple(self._engine(variant) for variant in variants)
+            engines = self._engines(variants)
             settings = _settings(variants)
         return _Found(comparison, tuple(variants), timing, engines, settings)
 
-    def _engine(self, variant: Variant) -> EngineRecord | None:
-        if variant.engine is None:
-            return None
-        from calib.validation.variants_tensorrt import engine_record
+    def _engines(self, variants: Sequence[Variant]) -> tuple[EngineRecord | None, ...]:
+        if all(variant.engine is None for variant in variants):
+            return (None,) * len(variants)
+        from calib.validation.engine_inspection import inspect_variants
 
         chosen = self._options.engine or EngineOptions()
         feeds = self._builder.feeds(latency_batch(self._subject.dataset, self._latency_plan.batch_size))
-        return engine_record(variant, self._model, feeds, chosen.profile)
+        return inspect_variants(variants, self._model, feeds, chosen.profile)
 
     def _compare(self, variants: Sequence[Variant]) -> Comparison:
         dataset, fixed = self._subject.dataset, self._model.fixed_batch

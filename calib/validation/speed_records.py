@@ -125,11 +125,12 @@ class EngineRecord:
         engine_bytes: Size.
         layers: Number of engine layers.
         int8_layers: Number of layers that compute in INT8.
-        by_precision: Number of layers of each precision.
+        by_precision: Number of layers of each precision; "copies" are reformats, which are no layers here.
         int8_time_share: Share of the layers' time spent in INT8 layers; None where not profiled.
         reasons: Why layers are not INT8: reason → number of layers.
         fusion: What fusion did to the graph, in words.
         slowest: Names of the layers that took most time, each with precision and share of the time.
+        costs: Of an INT8 engine beside one in FP16: what its time goes to, in words, the costliest first.
     """
 
     tensorrt: str
@@ -145,3 +146,4 @@ class EngineRecord:
     reasons: dict[str, int] = field(default_factory=dict)
     fusion: tuple[str, ...] = ()
     slowest: tuple[tuple[str, str, float], ...] = ()
+    costs: tuple[str, ...] = ()

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from calib.data import Array
 from calib.errors import UsageError
 from calib.validation.engine_options import EngineOptions
 from calib.validation.naming import RunName
 from calib.validation.options import Options
 from calib.validation.provenance import Calibration
-from calib.validation.speed_records import EngineRecord
 from calib.validation.variants import Variant
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from calib.graph import OnnxModel
     from calib.runners import TensorRTRunner
 
-__all__ = ["engine_record", "make"]
+__all__ = ["make"]
 
 # Said of every export from PyTorch: indices and shapes that INT32 holds; advice on the line before.
 _HARMLESS = ("INT64 weights", "Check verbose logs", "If this is not the desired behavior")
@@ -113,46 +111,3 @@ def _describe(engine: Engine, runner: TensorRTRunner) -> str:
 def _warnings(name: RunName, engine: Engine) -> tuple[str, ...]:
     said = [line for line in engine.record.warnings if not any(part in line for part in _HARMLESS)]
     return tuple(f"{name.label}: {line}" for line in said)
-
-
-def engine_record(
-    variant: Variant,
-    model: OnnxModel,
-    feeds: Mapping[str, Array],
-    profile: bool,
-) -> EngineRecord:
-    """What the inspector and the profiler say of a run's engine.
-
-    Args:
-        variant: A run of ``make``, its runner open.
-        model: The FP32 model.
-        feeds: A batch, which gives dynamic shapes their sizes.
-        profile: Whether layers are timed.
-
-    Raises:
-        EngineError: TensorRT does not tell, or what it tells cannot be read.
-        UsageError: The run has no engine.
-    """
-    from calib.engine import summarize_layers
-
-    runner: Any = variant.runner
-    if variant.engine is None:
-        raise UsageError(f"{variant.name.label} has no engine to inspect.")
-    record = variant.engine.record
-    times = runner.profile(feeds) if profile else None
-    summary = summarize_layers(runner.layers(feeds), times, model, variant.scales)
-    return EngineRecord(
-        tensorrt=record.tensorrt,
-        device=record.device,
-        route=record.route,
-        level=record.level,
-        build_seconds=None if record.from_cache else record.build_seconds,
-        engine_bytes=record.plan_bytes,
-        layers=summary.layers,
-        int8_layers=summary.int8_layers,
-        by_precision=dict(summary.by_precision) | ({"copies": summary.copies} if summary.copies else {}),
-        int8_time_share=summary.int8_time_share,
-        reasons=summary.reasons,
-        fusion=summary.fusion.sentences(),
-        slowest=summary.slowest,
-    )

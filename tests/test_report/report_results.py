@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any, Literal
 
+from test_report.engine_results import with_engines, with_hostile_engines
+
 from calib.validation.results import (
     SCHEMA_VERSION,
     CalibrationRecord,
@@ -405,6 +407,8 @@ SETS = {
     "regressor": lambda: [regressor()],
     "calibrations": lambda: [two_calibrations()],
     "gpu": lambda: [gpu()],
+    "engines": lambda: [with_engines(gpu())],
+    "hostile engines": lambda: [with_hostile_engines(gpu(), HOSTILE)],
     "gaps": lambda: [gaps()],
     "hostile": lambda: [hostile()],
     "merged": lambda: [classifier(), gpu()],
