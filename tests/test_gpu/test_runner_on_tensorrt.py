@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from calib.engine.memory import Device, open_device
 from networks import conv_relu_gemm, model, node, samples, save
 from onnx import TensorProto
 
@@ -21,6 +20,7 @@ from calib.demo import DEMO_MODEL
 from calib.engine import TelemetrySampler
 from calib.engine.api import load_api
 from calib.engine.building import build
+from calib.engine.memory import Device, open_device
 from calib.errors import EngineError, ValidationError
 from calib.graph import load_model, open_session, session_options
 from calib.runners import TensorRTRunner
