@@ -16,8 +16,8 @@ __all__ = ["AVERAGES", "FUSED", "QUANTIZED_OPERATORS", "WEIGHTED", "commutes", "
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators with a weight, which run in INT8 when data and weight are dequantized."""
 
-AVERAGES = ("AveragePool", "GlobalAveragePool")
-"""Poolings that run in INT8 between two pairs, and do not commute with them."""
+AVERAGES = ("AveragePool", "GlobalAveragePool", "ReduceMean")
+"""Averages that run in INT8 between two pairs, and do not commute with them: a mean if it is spatial."""
 
 _NORMS_AND_STEPS = ("BatchNormalization", "Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "Selu")
 _GATES = ("Sigmoid", "HardSigmoid", "HardSwish", "Mish", "Swish", "Softplus")
@@ -47,7 +47,8 @@ _KINDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("attention is computed in float", ("Attention", "MultiHeadAttention")),
     (_BOTH_SIDES, ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Pad")),
     (_BOTH_SIDES, ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum")),
-    (_NO_FORM, ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "Sqrt", "Exp", "Log", "Neg", "Abs")),
+    ("INT8 only as a spatial mean with a pair on both sides", ("ReduceMean",)),
+    (_NO_FORM, ("ReduceSum", "ReduceMax", "ReduceMin", "Sqrt", "Exp", "Log", "Neg", "Abs")),
     (_INDICES, ("Shape", "Size", "Cast", "Constant", "ConstantOfShape", "Range", "ArgMax", "ArgMin")),
     (_INDICES, ("Where", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Not", "And", "Or")),
     (_INDICES, ("NonZero", "Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "OneHot")),

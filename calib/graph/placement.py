@@ -17,8 +17,14 @@ import onnx
 
 from calib.errors import UsageError
 from calib.graph.graph_view import GraphView, label
-from calib.graph.operators import AVERAGES, WEIGHTED
-from calib.graph.placement_rules import channel_axis, pooled_input, skip_input, weighted_obstacle
+from calib.graph.operators import WEIGHTED
+from calib.graph.placement_rules import (
+    channel_axis,
+    is_average,
+    pooled_input,
+    skip_input,
+    weighted_obstacle,
+)
 from calib.graph.shared_scales import SharedScale, concat_warnings, share_scales
 
 __all__ = ["LeftFloat", "Plan", "WeightSite", "nodes_kept", "plan_placement"]
@@ -129,7 +135,7 @@ def _place_pools(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
     placed = {place for places in plan.activations.values() for place in places}
     for index in reversed(range(len(graph.nodes))):
         node = graph.nodes[index]
-        if node.op_type not in AVERAGES or index in kept or graph.obstacle(node.input[0]):
+        if index in kept or not is_average(node, graph) or graph.obstacle(node.input[0]):
             continue
         if pooled_input(node, graph, placed):
             plan.place(node.input[0], index, 0)

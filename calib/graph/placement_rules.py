@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from math import prod
 
 import onnx
 
 from calib.graph.graph_view import GraphView
-from calib.graph.operators import commutes
+from calib.graph.operators import AVERAGES, FUSED, commutes
+from calib.graph.weights import as_array
 
-__all__ = ["channel_axis", "fused_convolution", "pooled_input", "skip_input", "weighted_obstacle"]
+__all__ = [
+    "channel_axis",
+    "fused_convolution",
+    "is_average",
+    "pooled_input",
+    "skip_input",
+    "weighted_obstacle",
+]
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 _LONG_SUM = 2048
+
+# TensorRT's documentation of IConvolutionLayer and IDeconvolutionLayer, num_groups.
+_GROUP_MULTIPLE = 4
+
+_RANK_KEPT = FUSED | {"Add", "Mul", "Concat", "MaxPool", "AveragePool", "Identity", "Dropout"}
 
 
 def weighted_obstacle(node: onnx.NodeProto, graph: GraphView) -> str:
@@ -37,7 +50,19 @@ def weighted_obstacle(node: onnx.NodeProto, graph: GraphView) -> str:
         return f"its weight {weight!r} has no elements"
     if len(tensor.dims) < 2:
         return f"its weight {weight!r} is a vector"
-    return graph.obstacle(data)
+    return _group_obstacle(node, tensor.dims) or graph.obstacle(data)
+
+
+def _group_obstacle(node: onnx.NodeProto, dims: Sequence[int]) -> str:
+    """Why the groups of a convolution forbid INT8: they need 4 channels or a multiple, or be depthwise."""
+    groups = _groups(node) if node.op_type in _CONVOLUTIONS else 1
+    if groups == 1:
+        return ""
+    transposed = node.op_type == "ConvTranspose"
+    inputs, outputs = (dims[0] // groups, dims[1]) if transposed else (dims[1], dims[0] // groups)
+    if inputs == outputs == 1 or not (inputs % _GROUP_MULTIPLE or outputs % _GROUP_MULTIPLE):
+        return ""
+    return f"each of its groups has {inputs} input and {outputs} output channels: INT8 needs multiples of 4"
 
 
 def _no_constant(node: onnx.NodeProto, graph: GraphView) -> str:
@@ -125,6 +150,46 @@ def _groups(node: onnx.NodeProto) -> int:
     return next((int(attribute.i) for attribute in node.attribute if attribute.name == "group"), 1)
 
 
+def is_average(node: onnx.NodeProto, graph: GraphView) -> bool:
+    """Whether a node is an average pooling.
+
+    PyTorch's current exporter writes a global one as a mean over all spatial axes, and TensorRT's parser
+    makes that same reduction of a GlobalAveragePool.
+
+    Args:
+        node: A node.
+        graph: Its graph.
+    """
+    if node.op_type not in AVERAGES or node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type != "ReduceMean":
+        return True
+    rank = _rank(node.input[0], graph)
+    axes = {axis + rank if axis < 0 else axis for axis in _reduced_axes(node, graph)}
+    return rank > 2 and axes == set(range(2, rank))
+
+
+def _reduced_axes(node: onnx.NodeProto, graph: GraphView) -> list[int]:
+    """The axes of a reduction: an attribute, or from opset 18 on a constant input."""
+    given = [int(axis) for attribute in node.attribute if attribute.name == "axes" for axis in attribute.ints]
+    if len(node.input) > 1 and node.input[1] in graph.constants:
+        return [int(axis) for axis in as_array(graph.constants[node.input[1]]).reshape(-1)]
+    return given
+
+
+def _rank(tensor: str, graph: GraphView) -> int:
+    """Number of axes of a tensor behind a convolution; 0 where no convolution tells."""
+    while (index := graph.producer.get(tensor)) is not None:
+        node = graph.nodes[index]
+        if node.op_type in _CONVOLUTIONS:
+            weight = graph.constants.get(node.input[1])
+            return 0 if weight is None else len(weight.dims)
+        if node.op_type not in _RANK_KEPT:
+            return 0
+        tensor = next((name for name in node.input if name and name not in graph.constants), "")
+    return 0
+
+
 def pooled_input(node: onnx.NodeProto, graph: GraphView, placed: Collection[tuple[int, int]]) -> bool:
     """Whether an average pooling runs in INT8 if its input gets a pair: everything around it has pairs.
 
@@ -132,7 +197,7 @@ def pooled_input(node: onnx.NodeProto, graph: GraphView, placed: Collection[tupl
     through operators that only move values, and nothing may read its input in float beside it.
 
     Args:
-        node: An AveragePool or GlobalAveragePool.
+        node: An average pooling.
         graph: Its graph.
         placed: The (node index, input index) places that read through a pair.
     """

@@ -374,17 +374,17 @@ def test_attention_softmax_normalization_and_gelu_stay_float_with_reasons() -> N
 
 
 def test_grouped_transposed_convolution_shares_scales_between_groups() -> None:
-    w = weight(4, 3, 2, 2)
-    w[:2, 1] *= 10
+    w = weight(8, 4, 2, 2)
+    w[:4, 1] *= 10
     proto = model(
-        [node("ConvTranspose", ["x", "w"], ["y"], group=2)], {"x": [1, 4, 5, 5]}, {"y": None}, {"w": w}
+        [node("ConvTranspose", ["x", "w"], ["y"], group=2)], {"x": [1, 8, 5, 5]}, {"y": None}, {"w": w}
     )
     result = quantized(proto, ["x"])
     scales = next(
         numpy_helper.to_array(t) for t in result.model.proto.graph.initializer if t.name == "w_scale"
     )
     np.testing.assert_allclose(scales, np.abs(w).max(axis=(0, 2, 3)) / 127, rtol=1e-6)
-    assert run(result.model, x=samples(1, 4, 5, 5))[0].shape == (1, 6, 6, 6)
+    assert run(result.model, x=samples(1, 8, 5, 5))[0].shape == (1, 8, 6, 6)
 
 
 def plain(opset: int) -> onnx.ModelProto:
