@@ -13,6 +13,7 @@ from calib.calibrators.cache_lint import Finding
 from calib.calibrators.cache_names import helper_reason, nearest_names
 from calib.graph.intake import OnnxModel
 from calib.graph.observed import data_dependent_outputs
+from calib.graph.subgraphs import all_graphs, inner_graphs
 
 __all__ = [
     "NameComparison",
@@ -182,11 +183,10 @@ class _Reasons:
 
 def _inner_names(graph: onnx.GraphProto) -> Iterator[str]:
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from (tensor.name for tensor in attribute.g.initializer)
-                yield from (name for inner in attribute.g.node for name in inner.output if name)
-                yield from _inner_names(attribute.g)
+        for outer in inner_graphs(node):
+            for inner in all_graphs(outer):
+                yield from (tensor.name for tensor in inner.initializer)
+                yield from (name for found in inner.node for name in found.output if name)
 
 
 def _activations(model: OnnxModel) -> dict[str, int]:

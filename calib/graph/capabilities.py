@@ -21,11 +21,12 @@ from calib.graph.capability_table import (
     RESTRICTIONS,
 )
 from calib.graph.explanation import explain_float
-from calib.graph.graph_view import GraphView, inner_graphs
+from calib.graph.graph_view import GraphView
 from calib.graph.intake import OnnxModel
 from calib.graph.observed import data_dependent_outputs
 from calib.graph.operators import FUSED, WEIGHTED, commutes, is_standard
 from calib.graph.placement import Plan, plan_placement
+from calib.graph.subgraphs import nodes_inside
 from calib.graph.targets import find_target
 
 __all__ = ["Doing", "LayerRow", "LayerTable", "Support", "layer_table"]
@@ -240,20 +241,13 @@ def _activations(model: OnnxModel) -> list[str]:
 def _inside(proto: onnx.ModelProto) -> dict[tuple[str, str], int]:
     """Operators of nodes in subgraphs and functions → how many there are."""
     found: dict[tuple[str, str], int] = {}
-    deeper = [inner for node in proto.graph.node for inner in _below(node)]
+    deeper = [inner for node in proto.graph.node for inner in nodes_inside(node)]
     for function in proto.functions:
-        deeper += [inner for node in function.node for inner in (node, *_below(node))]
+        deeper += [inner for node in function.node for inner in (node, *nodes_inside(node))]
     for node in deeper:
         key = (node.op_type, node.domain)
         found[key] = found.get(key, 0) + 1
     return found
-
-
-def _below(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    for graph in inner_graphs(node):
-        for inner in graph.node:
-            yield inner
-            yield from _below(inner)
 
 
 def _notes(model: OnnxModel, releases: Sequence[str]) -> Iterator[str]:

@@ -9,11 +9,12 @@ from typing import Any
 
 import onnx
 
-from calib.graph.graph_view import GraphView, inner_graphs, label
+from calib.graph.graph_view import GraphView, label
 from calib.graph.operators import WEIGHTED, float_reason
 from calib.graph.placement import LeftFloat, Plan
 from calib.graph.qdq_writer import Pair
 from calib.graph.shared_scales import SharedScale
+from calib.graph.subgraphs import nodes_inside
 
 __all__ = ["Explanation", "FloatGroup", "Subgraph", "explain_float", "explanation_notes"]
 
@@ -109,17 +110,10 @@ def explain_float(graph: GraphView, plan: Plan) -> tuple[tuple[FloatGroup, ...],
 
 def _subgraphs(nodes: Sequence[onnx.NodeProto]) -> Iterator[Subgraph]:
     for node in nodes:
-        inside = Counter(inner.op_type for inner in _inside(node))
+        inside = Counter(inner.op_type for inner in nodes_inside(node))
         if inside:
             weighted = sum(inside[operator] for operator in WEIGHTED)
             yield Subgraph(label(node), node.op_type, inside.total(), weighted)
-
-
-def _inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    for graph in inner_graphs(node):
-        for inner in graph.node:
-            yield inner
-            yield from _inside(inner)
 
 
 def explanation_notes(explanation: Explanation) -> Iterator[str]:

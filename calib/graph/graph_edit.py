@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 
-from calib.graph.graph_view import inner_graphs, names_read_inside
+from calib.graph.subgraphs import inner_graphs, names_read_inside
 
 __all__ = ["FreshNames", "drop_unread"]
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 
 import onnx
 
 from calib.calibrators import unusable_reason
 from calib.calibrators.cache_lint import mask_tensors
+from calib.graph.subgraphs import names_read_inside
 from calib.graph.weights import constants
 
-__all__ = ["GraphView", "inner_graphs", "label", "names_read_inside"]
+__all__ = ["GraphView", "label"]
 
 
 class GraphView:
@@ -70,25 +71,6 @@ class GraphView:
             for position, name in enumerate(node.input):
                 found[name].append((index, position))
         return found
-
-
-def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The subgraphs of an If, Loop or Scan, without those inside of them."""
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def names_read_inside(node: onnx.NodeProto) -> set[str]:
-    """Every tensor name that the subgraphs of a node read, at any depth."""
-    names: set[str] = set()
-    for graph in inner_graphs(node):
-        names.update(output.name for output in graph.output)
-        for inner in graph.node:
-            names.update(name for name in inner.input if name)
-            names |= names_read_inside(inner)
-    return names
 
 
 def label(node: onnx.NodeProto) -> str:

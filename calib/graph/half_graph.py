@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import onnx
 
 from calib.graph.cache_model import without_large_weights
-from calib.graph.graph_view import inner_graphs, names_read_inside
 from calib.graph.operators import is_standard
+from calib.graph.subgraphs import inner_graphs, names_read_inside
 from calib.graph.weights import constants
 
 __all__ = ["HalfGraph", "Slots"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from calib.graph.graph_view import inner_graphs, label
+from calib.graph.graph_view import label
 from calib.graph.half_chains import normalization_nodes
 from calib.graph.half_constants import ConstantRules
 from calib.graph.half_graph import HalfGraph, Slots
@@ -22,6 +22,7 @@ from calib.graph.half_policy import (
 from calib.graph.half_ranges import KnownRanges
 from calib.graph.operators import WEIGHTED
 from calib.graph.placement import LeftFloat, nodes_kept
+from calib.graph.subgraphs import inner_graphs
 
 __all__ = ["HalfPlan", "plan_half"]
 

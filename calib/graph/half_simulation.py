@@ -14,9 +14,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from calib.graph.graph_edit import FreshNames
-from calib.graph.graph_view import inner_graphs
 from calib.graph.half_graph import HalfGraph
 from calib.graph.intake import OnnxModel
+from calib.graph.subgraphs import inner_graphs
 from calib.graph.weights import as_array
 
 __all__ = ["simulate_float16"]

@@ -16,6 +16,7 @@ import onnx
 from calib.errors import ModelError
 from calib.files import sha256_file
 from calib.graph.operators import QUANTIZED_OPERATORS
+from calib.graph.subgraphs import all_nodes
 
 __all__ = [
     "PROTOBUF_LIMIT",
@@ -106,7 +107,7 @@ class OnnxModel:
 
     @cached_property
     def _quantized(self) -> list[onnx.NodeProto]:
-        return [node for node in _all_nodes(self.proto.graph) if node.op_type in QUANTIZED_OPERATORS]
+        return [node for node in all_nodes(self.proto.graph) if node.op_type in QUANTIZED_OPERATORS]
 
     def edited(self) -> onnx.ModelProto:
         """A copy of the model that may be changed."""
@@ -142,14 +143,6 @@ class OnnxModel:
             weights.update(tensor.raw_data or np.ascontiguousarray(array).tobytes())
         skeleton = copy_without_weights(self.proto).SerializeToString(deterministic=True)
         return hashlib.sha256(skeleton).hexdigest(), weights.hexdigest()
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g)
 
 
 def all_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

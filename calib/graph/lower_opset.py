@@ -8,7 +8,7 @@ be written in opset 17 with the same meaning. What cannot is refused, by node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from calib.errors import ModelError
+from calib.graph.subgraphs import all_nodes, inner_graphs
 
 __all__ = ["LOWEST_OPSET", "drop_unused", "lower_to_17"]
 
@@ -52,9 +53,8 @@ def _lower_graph(graph: onnx.GraphProto, outer: _Constants, sizes: _Sizes, name:
     constants = {**outer, **_constants(graph)}
     lowered: list[onnx.NodeProto] = []
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                _lower_graph(attribute.g, constants, {**sizes, **_sizes(attribute.g)}, name)
+        for inner in inner_graphs(node):
+            _lower_graph(inner, constants, {**sizes, **_sizes(inner)}, name)
         try:
             lowered.extend(_lowered(node, constants, sizes))
         except _Refused as error:
@@ -195,17 +195,9 @@ def _sizes(graph: onnx.GraphProto) -> dict[str, tuple[int | None, ...]]:
 
 def drop_unused(graph: onnx.GraphProto) -> None:
     """Removes initializers that no node reads any more: axes that are attributes now."""
-    used = {name for node in _all_nodes(graph) for name in node.input} | {out.name for out in graph.output}
+    used = {name for node in all_nodes(graph) for name in node.input} | {out.name for out in graph.output}
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     if len(kept) < len(graph.initializer):
         dropped = [at for at, tensor in enumerate(graph.initializer) if tensor.name not in used]
         for at in reversed(dropped):
             del graph.initializer[at]
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _all_nodes(attribute.g)

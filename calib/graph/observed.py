@@ -13,6 +13,7 @@ from calib.errors import ModelError
 from calib.graph.faults import describe_fault
 from calib.graph.intake import OnnxModel
 from calib.graph.runtime import open_session, runtime_errors, session_options
+from calib.graph.subgraphs import names_read_inside
 
 __all__ = ["ObservedSession", "data_dependent_outputs", "pooling_sources"]
 
@@ -137,22 +138,10 @@ def data_dependent_outputs(proto: onnx.ModelProto) -> list[str]:
     dependent = {info.name for info in proto.graph.input} - weights
     names: list[str] = []
     for node in proto.graph.node:
-        if dependent.intersection(node.input) or dependent & _outer_names(node):
+        if dependent.intersection(node.input) or dependent & names_read_inside(node):
             outputs = [name for name in node.output if name]
             dependent.update(outputs)
             names.extend(outputs)
-    return names
-
-
-def _outer_names(node: onnx.NodeProto) -> set[str]:
-    """Names that the subgraphs of an If, Loop or Scan take from around them, and their own."""
-    graphs = [attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
-    names: set[str] = set()
-    for graph in graphs:
-        for inner in graph.node:
-            names.update(inner.input)
-            names |= _outer_names(inner)
-        names.update(output.name for output in graph.output)
     return names
 
 

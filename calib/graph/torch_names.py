@@ -16,6 +16,7 @@ from typing import Any
 import onnx
 
 from calib.errors import ModelError, UsageError
+from calib.graph.subgraphs import all_graphs
 
 __all__ = ["flat_outputs", "name_nodes", "output_names"]
 
@@ -137,7 +138,7 @@ def _module_path(node: onnx.NodeProto, weights: set[str], modules: Collection[st
 
 def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     """Renames tensors of the outermost graph wherever they are read, in subgraphs too."""
-    for inner in _graphs(graph):
+    for inner in all_graphs(graph):
         for node in inner.node:
             node.input[:] = [names.get(name, name) for name in node.input]
             node.output[:] = [names.get(name, name) for name in node.output]
@@ -145,18 +146,10 @@ def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
             info.name = names.get(info.name, info.name)
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _graphs(attribute.g)
-
-
 def _metadata_holders(proto: onnx.ModelProto) -> Iterator[Any]:
     for function in proto.functions:
         yield function
         yield from function.node
-    for graph in _graphs(proto.graph):
+    for graph in all_graphs(proto.graph):
         yield graph
         yield from (*graph.node, *graph.initializer, *graph.value_info, *graph.input, *graph.output)
