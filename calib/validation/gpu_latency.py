@@ -15,7 +15,7 @@ from calib.data import Array
 from calib.engine import GpuReadings, TelemetrySampler
 from calib.errors import UsageError
 from calib.runners import BatchTimes, Runner
-from calib.validation.latency import LatencyPlan, summarize
+from calib.validation.latency import LatencyPlan, run_rounds, summarize, turns
 from calib.validation.latency_conditions import (
     clock_warnings,
     part_warnings,
@@ -154,8 +154,7 @@ class _Measurement:
         ]:
             if done and self._elapsed() >= plan.seconds / 5:
                 break
-            for position in range(len(self._runners)):
-                index = (done + position) % len(self._runners)
+            for index in turns(len(self._runners), done):
                 if index in cold:
                     timed = self._time(index)
                     found[index].append(timed)
@@ -166,14 +165,10 @@ class _Measurement:
     def rounds(self) -> list[list[_Timed]]:
         """Times every runner once a round; each round starts with another one."""
         plan = self._plan
-        found: list[list[_Timed]] = [[] for _ in self._runners]
-        for done in range(max(plan.count, plan.minimum)):
-            if done >= plan.minimum and self._elapsed() >= plan.seconds:
-                break
-            for position in range(len(self._runners)):
-                index = (done + position) % len(self._runners)
-                found[index].append(self._time(index))
-        return found
+        count = max(plan.count, plan.minimum)
+        return run_rounds(
+            len(self._runners), self._time, count, plan.minimum, lambda: self._elapsed() < plan.seconds
+        )
 
     def _elapsed(self) -> float:
         return self._now() - self._start

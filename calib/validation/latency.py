@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,17 @@ from calib.errors import UsageError
 from calib.runners import Runner
 from calib.validation.results import Latency, PrecisionRun
 
-__all__ = ["LatencyPlan", "latency_remarks", "latency_warnings", "measure_latency", "summarize"]
+__all__ = [
+    "LatencyPlan",
+    "latency_remarks",
+    "latency_warnings",
+    "measure_latency",
+    "run_rounds",
+    "summarize",
+    "turns",
+]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -82,30 +92,54 @@ def measure_latency(
         )
     marks = [simulated] * len(runners) if isinstance(simulated, bool) else simulated
     start = now()
+
+    def time_one(index: int) -> float:
+        return runners[index].time_ms(feeds[index])
+
     # A fifth of the budget at most goes to the warm-up, whatever a batch takes.
-    warmup = _rounds(runners, feeds, plan.warmup, 1, lambda: now() - start < plan.seconds / 5)
-    timed = _rounds(runners, feeds, plan.count, plan.minimum, lambda: now() - start < plan.seconds)
+    warmup = run_rounds(len(runners), time_one, plan.warmup, 1, lambda: now() - start < plan.seconds / 5)
+    timed = run_rounds(len(runners), time_one, plan.count, plan.minimum, lambda: now() - start < plan.seconds)
     return tuple(
         summarize(timed[i], warmup[i], plan.batch_size, clock=runner.clock, simulated=marks[i])
         for i, runner in enumerate(runners)
     )
 
 
-def _rounds(
-    runners: Sequence[Runner],
-    feeds: Sequence[Mapping[str, Array]],
+def run_rounds(
+    runners: int,
+    time_one: Callable[[int], T],
     count: int,
     minimum: int,
     in_budget: Callable[[], bool],
-) -> list[list[float]]:
-    times: list[list[float]] = [[] for _ in runners]
+) -> list[list[T]]:
+    """Times every runner once a round; each round starts with another one.
+
+    Args:
+        runners: How many there are.
+        time_one: Times one batch on the runner of a number.
+        count: Rounds at most.
+        minimum: Rounds at least, whatever they take.
+        in_budget: Whether there is time for another round.
+
+    Returns:
+        What ``time_one`` gave, for each runner in the order of the rounds.
+    """
+    found: list[list[T]] = [[] for _ in range(runners)]
     for done in range(count):
         if done >= minimum and not in_budget():
             break
-        for position in range(len(runners)):
-            index = (done + position) % len(runners)
-            times[index].append(runners[index].time_ms(feeds[index]))
-    return times
+        for index in turns(runners, done):
+            found[index].append(time_one(index))
+    return found
+
+
+def turns(runners: int, done: int) -> Iterator[int]:
+    """The numbers of all runners, in the order of a round.
+
+    >>> list(turns(3, 0)), list(turns(3, 4))
+    ([0, 1, 2], [1, 2, 0])
+    """
+    return ((done + position) % runners for position in range(runners))
 
 
 def summarize(
