@@ -67,6 +67,11 @@ class RecordedRunner(Runner, Protocol):
     model_bytes: int
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether it runs on a GPU, and ``time_ms`` is measured by the GPU's own events."""
+        ...
+
+    @property
     def session_options(self) -> dict[str, str]:
         """Every setting that can change a figure, as text."""
         ...

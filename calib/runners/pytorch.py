@@ -105,15 +105,16 @@ class PyTorchRunner:
         self.model_bytes = sum(
             tensor.numel() * tensor.element_size() for tensor in self._network.state_dict().values()
         )
-        self.clock = _EVENTS if self._on_gpu else _HOST_CLOCK
-        place = torch.cuda.get_device_name(self._device) if self._on_gpu else "the CPU"
-        self.note = _note(precision, place, self._on_gpu) if note is None else note
+        self.clock = _EVENTS if self.on_gpu else _HOST_CLOCK
+        place = torch.cuda.get_device_name(self._device) if self.on_gpu else "the CPU"
+        self.note = _note(precision, place, self.on_gpu) if note is None else note
         self.session_options = self._settings(place, compile_module)
         if compile_module:
             self._network = torch.compile(self._network)
 
     @property
-    def _on_gpu(self) -> bool:
+    def on_gpu(self) -> bool:
+        """Whether it runs on a GPU."""
         return bool(self._device.type == "cuda")
 
     def _settings(self, place: str, compiled: bool) -> dict[str, str]:
@@ -139,7 +140,7 @@ class PyTorchRunner:
         import torch
 
         self._network = None
-        if self._on_gpu:
+        if self.on_gpu:
             torch.cuda.empty_cache()
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -172,7 +173,7 @@ class PyTorchRunner:
         """
         args, kwargs = self._uploaded(feeds)
         with self._settled():
-            if self._on_gpu:
+            if self.on_gpu:
                 return self._event_ms(args, kwargs)
             start = time.perf_counter()
             self._called(args, kwargs)

@@ -44,6 +44,7 @@ class TensorRTRunner:
         clock: How ``time_ms`` measures.
         note: What a reader of the figures must know.
         simulated: False.
+        on_gpu: True.
         input_names: What must be fed.
         output_names: The engine's outputs, in its order.
         model_bytes: Size of the serialized engine.
@@ -53,6 +54,7 @@ class TensorRTRunner:
     name = "tensorrt"
     clock = "GPU compute by CUDA events around the enqueue"
     simulated = False
+    on_gpu = True
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calib.data import Array
 from calib.validation.gpu_latency import GpuLatencyPlan, measure_gpu_latency
@@ -48,12 +48,11 @@ def time_variants(
         plan: How much to time.
         transfers: Whether a GPU's latency includes the transfers.
     """
-    on_gpu = [index for index, variant in enumerate(variants) if _on_gpu(variant)]
+    on_gpu = [index for index, variant in enumerate(variants) if variant.runner.on_gpu]
     on_cpu = [index for index in range(len(variants)) if index not in on_gpu]
     found: dict[int, Latency] = {}
     if on_cpu:
-        seconds = plan.seconds / 5 if on_gpu else plan.seconds
-        host = LatencyPlan(plan.batch_size, plan.count, plan.warmup, seconds, plan.minimum)
+        host = replace(plan, seconds=plan.seconds / 5) if on_gpu else plan
         runners = [variants[index].runner for index in on_cpu]
         simulated = [variants[index].simulated_latency for index in on_cpu]
         measured = measure_latency(runners, [feeds] * len(runners), host, simulated=simulated)
@@ -69,7 +68,3 @@ def time_variants(
     found.update(zip(on_gpu, gpu.latencies, strict=True))
     latencies = tuple(found.get(index) for index in range(len(variants)))
     return Timing(latencies, gpu.ratios, gpu.telemetry, gpu.warnings)
-
-
-def _on_gpu(variant: Variant) -> bool:
-    return "CUDA events" in variant.runner.clock

@@ -30,6 +30,7 @@ class FixedRunner:
 
     def __init__(self, name: str, precision: str, clock: str, milliseconds: float) -> None:
         self.name, self.precision, self.clock = name, precision, clock
+        self.on_gpu = clock == EVENTS
         self._milliseconds = milliseconds
 
     def time_ms(self, feeds: Mapping[str, np.ndarray]) -> float:
