@@ -6,11 +6,12 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any
 
+from calib.engine.build_request import ROUTES
 from calib.errors import UsageError
 
 __all__ = ["EngineOptions"]
 
-_ROUTES = ("auto", "implicit", "explicit", "both")
+_ROUTES = (*ROUTES, "both")
 _RESTS = ("fp16", "fp32")
 
 

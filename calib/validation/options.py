@@ -57,11 +57,11 @@ class Options:
     allow_overlap: bool = False
     threads: int | None = None
     torch: TorchSource | None = None
-    engine: EngineOptions | None = None
+    engine: EngineOptions = field(default_factory=EngineOptions)
 
     def __post_init__(self) -> None:
         _check_known("runner", self.runner, _RUNNERS)
-        if self.engine is not None and self.engine.changed() and self.runner != "tensorrt":
+        if self.engine.changed() and self.runner != "tensorrt":
             given = " ".join(self.engine.words())
             raise UsageError(f"{given} is for --runner tensorrt, got --runner {self.runner}.")
         self._check_torch()
@@ -126,7 +126,7 @@ class Options:
             for item in values:
                 words += [flag] if item is True else [flag, str(item)]
         words += self.torch.words() if self.torch else []
-        return shlex.join([*words, *(self.engine.words() if self.engine else ())])
+        return shlex.join([*words, *self.engine.words()])
 
     def call(self, model: str, dataset: str) -> str:
         """The call that repeats the run on a dataset that was made in Python.
@@ -138,7 +138,7 @@ class Options:
         options = {"precisions": self.precisions, **self._changed()}
         if self.torch is not None:
             options.update(self.torch.keywords())
-        if self.engine is not None and self.engine.changed():
+        if self.engine.changed():
             options["engine"] = self.engine
         if self.seed is not None:
             options["seed"] = self.seed

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calib.data import Dataset, Recipe
+from calib.data import Array, Dataset, Recipe
 from calib.files import check_writable
 from calib.progress import track
 from calib.validation.comparison import Comparison, PrecisionFindings
@@ -124,7 +125,7 @@ def validate(
         torch=None
         if torch is None
         else TorchSource(torch, torch_weights, dict(torch_arguments or {}), torch_device, torch_compile),
-        engine=engine,
+        engine=engine or EngineOptions(),
     )
     return _run(model, data, options)
 
@@ -274,9 +275,7 @@ class _ValidationRun:
             return (None,) * len(variants)
         from calib.validation.engine_inspection import inspect_variants
 
-        chosen = self._options.engine or EngineOptions()
-        feeds = self._builder.feeds(latency_batch(self._subject.dataset, self._latency_plan.batch_size))
-        return inspect_variants(variants, self._model, feeds, chosen.profile)
+        return inspect_variants(variants, self._model, self._latency_feeds, self._options.engine.profile)
 
     def _compare(self, variants: Sequence[Variant]) -> Comparison:
         dataset, fixed = self._subject.dataset, self._model.fixed_batch
@@ -298,13 +297,16 @@ class _ValidationRun:
         plan, fixed = self._options.latency, self._model.fixed_batch
         return plan if fixed is None else replace(plan, batch_size=fixed)
 
+    @cached_property
+    def _latency_feeds(self) -> dict[str, Array]:
+        batch = latency_batch(self._subject.dataset, self._latency_plan.batch_size)
+        return self._builder.feeds(batch)
+
     def _time(self, variants: Sequence[Variant]) -> Timing:
         plan = self._latency_plan
         if not plan.count:
             return Timing((None,) * len(variants))
-        feeds = self._builder.feeds(latency_batch(self._subject.dataset, plan.batch_size))
-        transfers = self._options.engine is not None and self._options.engine.transfers
-        return time_variants(variants, feeds, plan, transfers=transfers)
+        return time_variants(variants, self._latency_feeds, plan, transfers=self._options.engine.transfers)
 
     def _batch_notes(self) -> tuple[str, ...]:
         fixed = self._model.fixed_batch

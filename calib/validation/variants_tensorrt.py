@@ -38,7 +38,7 @@ def make(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]
         EngineError: No GPU, or TensorRT cannot build or load an engine.
         MissingExtraError: TensorRT is not installed.
     """
-    chosen = options.engine or EngineOptions()
+    chosen = options.engine
     shapes = chosen.shapes or _batch_shapes(model, options)
     for precision in options.precisions:
         if precision != "int8":
@@ -56,7 +56,6 @@ def make(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]
 
 def _batch_shapes(model: OnnxModel, options: Options) -> tuple[str, ...]:
     """A range for each input whose batch alone is dynamic, from the batches that will be run."""
-    smallest = min(1, options.batch_size)
     largest = max(options.batch_size, options.latency.batch_size)
     usual = options.latency.batch_size if options.latency.count else options.batch_size
     found = []
@@ -64,7 +63,7 @@ def _batch_shapes(model: OnnxModel, options: Options) -> tuple[str, ...]:
         rest = spec.shape[1:]
         if not spec.shape or isinstance(spec.shape[0], int) or not all(isinstance(n, int) for n in rest):
             return ()
-        sizes = ("x".join(map(str, (batch, *rest))) for batch in (smallest, usual, largest))
+        sizes = ("x".join(map(str, (batch, *rest))) for batch in (1, usual, largest))
         found.append(f"{spec.name}:{':'.join(sizes)}")
     return tuple(found)
 
