@@ -14,7 +14,7 @@ from calib.graph import OnnxModel
 from calib.graph.external import write_model
 from calib.graph.intake import PROTOBUF_LIMIT
 
-__all__ = ["NetworkSource", "hash_network", "open_source"]
+__all__ = ["NetworkSource", "hash_network", "open_source", "with_free_sizes"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def open_source(model: OnnxModel, unchanged: bool) -> Iterator[NetworkSource]:
     if unchanged and model.external_files:
         yield NetworkSource(file=model.path)
     elif model.byte_size <= PROTOBUF_LIMIT:
-        yield NetworkSource(content=_with_free_sizes(model))
+        yield NetworkSource(content=model.to_bytes())
     else:
         with tempfile.TemporaryDirectory(prefix="calib-build-") as folder:
             file = Path(folder, "model.onnx")
@@ -49,10 +49,14 @@ def open_source(model: OnnxModel, unchanged: bool) -> Iterator[NetworkSource]:
             yield NetworkSource(file=file)
 
 
-def _with_free_sizes(model: OnnxModel) -> bytes:
+def with_free_sizes(model: OnnxModel) -> OnnxModel:
     """The model without names of sizes that one input has twice, such as PaddlePaddle's "?" for H and W.
 
-    TensorRT takes equal names for equal sizes: "Input dimensions with this name are inconsistent".
+    TensorRT takes equal names for equal sizes: "Input dimensions with this name are inconsistent". A model
+    without such names is given back as it is.
+
+    Args:
+        model: The model.
     """
     names = [
         [axis.dim_param for axis in info.type.tensor_type.shape.dim if axis.dim_param]
@@ -60,13 +64,13 @@ def _with_free_sizes(model: OnnxModel) -> bytes:
     ]
     repeated = {name for found in names for name in found if found.count(name) > 1}
     if not repeated:
-        return model.to_bytes()
+        return model
     proto = model.edited()
     for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         for axis in info.type.tensor_type.shape.dim:
             if axis.dim_param in repeated:
                 axis.ClearField("dim_param")
-    return bytes(proto.SerializeToString())
+    return OnnxModel(model.path, proto, model.external_files)
 
 
 def hash_network(model: OnnxModel, unchanged: bool) -> str:

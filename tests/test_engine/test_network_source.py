@@ -7,13 +7,12 @@ from pathlib import Path
 import onnx
 from networks import model, node, weight
 
-from calib.engine.network_source import open_source
-from calib.graph import OnnxModel
+from calib.engine.network_source import open_source, with_free_sizes
+from calib.graph import OnnxModel, load_model
 
 
-def sizes(content: bytes | None) -> list[str]:
-    assert content is not None
-    shape = onnx.load_model_from_string(content).graph.input[0].type.tensor_type.shape
+def sizes(model: OnnxModel) -> list[str]:
+    shape = model.proto.graph.input[0].type.tensor_type.shape
     return [axis.dim_param or str(axis.dim_value) for axis in shape.dim]
 
 
@@ -24,10 +23,27 @@ def network(shape: list[int | str | None]) -> OnnxModel:
 
 def test_one_name_for_two_sizes_of_an_input_is_no_equation() -> None:
     """PaddlePaddle names height and width "?", which TensorRT takes for one and the same size."""
-    with open_source(network(["n", 3, "?", "?"]), unchanged=False) as source:
-        assert sizes(source.content) == ["n", "3", "0", "0"]
+    assert sizes(with_free_sizes(network(["n", 3, "?", "?"]))) == ["n", "3", "0", "0"]
 
 
 def test_names_that_tell_sizes_apart_stay() -> None:
-    with open_source(network(["n", 3, "h", "w"]), unchanged=False) as source:
-        assert sizes(source.content) == ["n", "3", "h", "w"]
+    model = network(["n", 3, "h", "w"])
+    assert with_free_sizes(model) is model
+    assert sizes(model) == ["n", "3", "h", "w"]
+
+
+def test_a_model_with_weights_beside_it_is_freed_too(tmp_path: Path) -> None:
+    """Its file, which the parser would read as it is, has the names."""
+    path = tmp_path / "m.onnx"
+    proto = network([1, 3, "?", "?"]).proto
+    onnx.save(proto, path, save_as_external_data=True, location="m.weights", size_threshold=0)
+    model = load_model(path)
+    assert model.external_files
+    freed = with_free_sizes(model)
+    with open_source(freed, unchanged=freed is model) as source:
+        assert source.file is None
+        assert source.content is not None
+        parsed = OnnxModel(path, onnx.load_model_from_string(source.content))
+    assert sizes(parsed) == ["1", "3", "0", "0"]
+    weight_ = parsed.proto.graph.initializer[0]
+    assert not weight_.external_data
