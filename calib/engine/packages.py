@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,25 +145,25 @@ def find_conflicts(
         python: Major and minor version; this interpreter's by default.
     """
     found = (
-        _two_onnxruntimes(),
+        _installed_together(_ONNXRUNTIMES, "overwrite each other's files"),
         _torchvision_for_another_torch(),
         _torchvision_built_otherwise(),
         _numpy_too_new(tensorrt),
         _python_too_new(tensorrt, python or sys.version_info[:2]),
         _driver_too_old(tensorrt, gpus),
         _driver_too_old_for_torch(gpus),
-        _two_tensorrts(),
+        _installed_together(_TENSORRTS, "bring the same module and overwrite each other's files"),
         *(_gpu_not_served(tensorrt, gpu) for gpu in gpus),
     )
     return tuple(line for line in found if line)
 
 
-def _two_onnxruntimes() -> str | None:
-    present = [name for name in _ONNXRUNTIMES if package_version(name) is not None]
+def _installed_together(names: Sequence[str], harm: str) -> str | None:
+    present = [name for name in names if package_version(name) is not None]
     if len(present) < 2:
         return None
     return (
-        f"{' and '.join(present)} are installed together: they overwrite each other's files. "
+        f"{' and '.join(present)} are installed together: they {harm}. "
         f"Uninstall all of them, then install one: pip uninstall -y {' '.join(present)}"
     )
 
@@ -260,16 +261,6 @@ def _driver_too_old_for_torch(gpus: tuple[GpuInfo, ...]) -> str | None:
     return (
         f"torch is built for CUDA {build[2:-1]}.{build[-1]}, but driver {gpus[0].driver} serves {served}: it "
         "will see no GPU. Update the driver, or install a torch for that CUDA."
-    )
-
-
-def _two_tensorrts() -> str | None:
-    present = [name for name in _TENSORRTS if package_version(name) is not None]
-    if len(present) < 2:
-        return None
-    return (
-        f"{' and '.join(present)} are installed together: they bring the same module and overwrite each "
-        f"other's files. Uninstall all of them, then install one: pip uninstall -y {' '.join(present)}"
     )
 
 
