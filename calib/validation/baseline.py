@@ -21,7 +21,7 @@ from pydantic import ValidationError as _PydanticError
 from calib.errors import ValidationError
 from calib.files import write_text
 from calib.validation.outcomes import SHARE_METRICS, hits_of, pack_hits
-from calib.validation.results import PrecisionRun, Results, read_results
+from calib.validation.results import PrecisionRun, Results, explain_faults, read_results
 from calib.validation.speed_records import Latency
 
 __all__ = [
@@ -287,10 +287,8 @@ def _parse(content: bytes, source: Path) -> Baseline:
     try:
         baseline = _ADAPTER.validate_json(content)
     except _PydanticError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole file"
         raise ValidationError(
-            f"{source} is not a calib baseline: {place}: {first['msg']} ({error.error_count()} faults). "
+            f"{explain_faults(error, str(source), 'baseline')} "
             "Make it again with: calib check RESULTS.json --baseline FILE --update-baseline"
         ) from error
     if baseline.baseline_schema != BASELINE_SCHEMA:

@@ -34,6 +34,7 @@ __all__ = [
     "Results",
     "Telemetry",
     "WorstSample",
+    "explain_faults",
     "read_results",
     "write_results",
 ]
@@ -334,7 +335,7 @@ class Results:
         try:
             results = _ADAPTER.validate_json(text)
         except _PydanticError as error:
-            raise ValidationError(_explain(error, source)) from error
+            raise ValidationError(explain_faults(error, source, "results file")) from error
         if results.schema != SCHEMA_VERSION:
             raise ValidationError(
                 f"{source} has results schema {results.schema}, this calib reads {SCHEMA_VERSION}. "
@@ -346,10 +347,17 @@ class Results:
 _ADAPTER = TypeAdapter(Results)
 
 
-def _explain(error: _PydanticError, source: str) -> str:
+def explain_faults(error: _PydanticError, source: str, what: str) -> str:
+    """Where a file differs from what it should be: the first fault, and how many there are.
+
+    Args:
+        error: What pydantic found.
+        source: The file.
+        what: What it should be: "results file".
+    """
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "the whole file"
-    return f"{source} is not a calib results file: {place}: {first['msg']} ({error.error_count()} faults)."
+    return f"{source} is not a calib {what}: {place}: {first['msg']} ({error.error_count()} faults)."
 
 
 def write_results(results: Results, path: str | os.PathLike[str]) -> Path:
