@@ -20,6 +20,7 @@ A message says what was expected, what came, which file, tensor or option it was
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from types import ModuleType
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "OutputError",
     "UsageError",
     "ValidationError",
+    "first_names",
     "require",
 ]
 
@@ -114,3 +116,12 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
         reason = "which is not installed" if missing else f"which fails to import: {error}"
         message = f"{purpose} needs {module}, {reason}. Install it with: pip install 'int8-calib[{extra}]'"
         raise MissingExtraError(message, name=error.name) from error
+
+
+def first_names(names: Sequence[str], most: int = 5) -> str:
+    """How a message lists names: the first few, with an ellipsis where there are more.
+
+    >>> first_names(["a", "b"]), first_names(["a", "b", "c"], most=2)
+    ('a, b', 'a, b …')
+    """
+    return ", ".join(names[:most]) + (" …" if len(names) > most else "")

@@ -10,7 +10,7 @@ from pathlib import Path
 from calib.calibrators.cache import CalibrationCache
 from calib.calibrators.cache_provenance import write_derived
 from calib.calibrators.runtime_table import RUNTIME_FORMS, inexact_tensors, read_table, render_table
-from calib.errors import CacheError, UsageError
+from calib.errors import CacheError, UsageError, first_names
 from calib.files import write_bytes
 
 __all__ = ["CACHE_FORMS", "ReadCache", "detect_form", "form_of_output", "read_cache_as", "write_converted"]
@@ -136,7 +136,7 @@ def write_converted(
     inexact = inexact_tensors(cache)
     if not inexact:
         return ()
-    shown = ", ".join(inexact[:5]) + (" …" if len(inexact) > 5 else "")
+    shown = first_names(inexact)
     return (f"{len(inexact)} scales are no float32 range divided by 127 and lose their last bit: {shown}",)
 
 

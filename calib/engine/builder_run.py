@@ -20,7 +20,7 @@ from calib.engine.preparation import Scales
 from calib.engine.shapes import InputRange
 from calib.engine.target_device import TargetDevice
 from calib.engine.timing_cache import TimingCache
-from calib.errors import EngineError
+from calib.errors import EngineError, first_names
 from calib.graph import OnnxModel
 
 __all__ = ["BuildJob", "BuiltPlan", "run_builder"]
@@ -282,9 +282,9 @@ def _warnings(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], list[s
     others = [text for text in texts if not _MISSING_SCALE.search(text)]
     notes = []
     if missing:
-        shown = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
         notes.append(
-            f"{len(missing)} tensors have no usable scale; layers that touch them do not run in INT8: {shown}"
+            f"{len(missing)} tensors have no usable scale; layers that touch them do not run in INT8: "
+            f"{first_names(missing)}"
         )
     if len(others) > _MOST_WARNINGS:
         notes.append(f"{len(others) - _MOST_WARNINGS} further warnings of the builder are left out")

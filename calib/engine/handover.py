@@ -8,7 +8,7 @@ from calib.calibrators import CalibrationCache
 from calib.engine.api import Api
 from calib.engine.completion import find_helper_scales, read_network
 from calib.engine.native import cache_calibrator
-from calib.errors import CalibError, CalibrationError
+from calib.errors import CalibError, CalibrationError, first_names
 from calib.graph import OnnxModel
 
 __all__ = ["calibration_notes", "hand_over", "raise_failure"]
@@ -41,9 +41,10 @@ def hand_over(
     further = {name: scale for name, scale in found.items() if name not in names}
     if not further:
         return cache_calibrator(api, cache), ()
-    shown = ", ".join(list(further)[:3]) + (" …" if len(further) > 3 else "")
     completed = cache.replaced({**cache, **further})
-    return cache_calibrator(api, completed), (f"{len(further)} rows for helper layers added: {shown}",)
+    return cache_calibrator(api, completed), (
+        f"{len(further)} rows for helper layers added: {first_names(list(further), most=3)}",
+    )
 
 
 def raise_failure(calibrator: Any | None) -> None:

@@ -11,7 +11,7 @@ from calib.calibrators import CalibrationCache, encode_version, read_sidecar
 from calib.calibrators.algorithms import ALGORITHMS
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
-from calib.errors import CacheError, EngineError, ModelError, UsageError
+from calib.errors import CacheError, EngineError, ModelError, UsageError, first_names
 from calib.graph import OnnxModel, find_target, quantize_model, to_float16
 from calib.graph.cache_model import compare_names, lint_provenance
 
@@ -215,7 +215,9 @@ def _check_names(scales: Scales, model: OnnxModel) -> list[str]:
         )
     notes = [names.summary]
     if unusable := scales.cache.unusable:
-        notes.append(f"{len(unusable)} entries hold scales that INT8 cannot use: {_first(list(unusable))}")
+        notes.append(
+            f"{len(unusable)} entries hold scales that INT8 cannot use: {first_names(list(unusable))}"
+        )
     sidecar = read_sidecar(scales.cache_path) if scales.cache_path else None
     if sidecar is not None:
         notes += [finding.message for finding in lint_provenance(sidecar, model)]
@@ -223,8 +225,4 @@ def _check_names(scales: Scales, model: OnnxModel) -> list[str]:
 
 
 def _nearest(names: Sequence[str]) -> str:
-    return f"It names {_first(names)}. calib cache lint --model MODEL.onnx compares the two."
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+    return f"It names {first_names(names)}. calib cache lint --model MODEL.onnx compares the two."

@@ -20,7 +20,7 @@ from calib.calibrators import (
 )
 from calib.calibrators.cache_lint import mask_tensors
 from calib.calibrators.partial import Partial
-from calib.errors import CacheError
+from calib.errors import CacheError, first_names
 
 __all__ = ["CalibrationResult", "finish_partial"]
 
@@ -98,7 +98,7 @@ def _remarks(ranges: RangeTable, whole: Partial) -> list[str]:
     if ranges.zero:
         remarks.append(
             f"{len(ranges.zero)} tensors are zero on all {samples} samples and have no INT8 scale "
-            f"({_some(ranges.zero)}): add data that excites them, or leave them in float"
+            f"({first_names(ranges.zero)}): add data that excites them, or leave them in float"
         )
     dominated = (
         name
@@ -109,18 +109,15 @@ def _remarks(ranges: RangeTable, whole: Partial) -> list[str]:
     if masked:
         remarks.append(
             f"{len(masked)} tensors are dominated by a constant such as an attention mask's "
-            f"({_some(masked)}): INT8 would see zero for all else in them, so they stay in float"
+            f"({first_names(masked)}): INT8 would see zero for all else in them, so they stay in float"
         )
     if isinstance(whole.calibrator, PercentileCalibrator) and whole.calibrator.sparse:
         sparse = whole.calibrator.sparse
         remarks.append(
-            f"{len(sparse)} tensors are zero up to the percentile, their maximum was taken ({_some(sparse)})"
+            f"{len(sparse)} tensors are zero up to the percentile, their maximum was taken "
+            f"({first_names(sparse)})"
         )
     return remarks
-
-
-def _some(names: tuple[str, ...] | list[str]) -> str:
-    return ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
 
 
 def _replaced(whole: Partial, out: str | os.PathLike[str] | None) -> list[str]:
