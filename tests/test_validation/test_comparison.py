@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import pytest
-from typing_extensions import Self
+from plain_runner import PlainRunner
 
 from calib.data import Array, Dataset, from_arrays
 from calib.errors import UsageError, ValidationError
@@ -19,7 +18,7 @@ from calib.validation.paired import PairedTable, tango_interval
 Model = Callable[[Array], dict[str, Array]]
 
 
-class FunctionRunner:
+class FunctionRunner(PlainRunner):
     """A model that is a function of the input ``x``."""
 
     name, clock, note = "function", "none", ""
@@ -28,17 +27,6 @@ class FunctionRunner:
         self.precision = precision
         self.output_names = outputs
         self._model = model
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         return self._model(feeds["x"])

@@ -5,6 +5,7 @@ from types import TracebackType
 
 import numpy as np
 import pytest
+from plain_runner import PlainRunner
 from typing_extensions import Self
 
 from calib.data import Array
@@ -43,7 +44,7 @@ class Sampler:
         self.log.append("sampled")
 
 
-class Scripted:
+class Scripted(PlainRunner):
     """Takes the compute times it is told to, on a clock of its own; the last one forever."""
 
     name, clock, note, simulated = "scripted", "script", "", False
@@ -55,17 +56,6 @@ class Scripted:
         self.script = list(script)
         self.transfer_ms, self.enqueue_ms = 0.25, 0.125
         self.cuda_graph, self.graph_problem = False, ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         return {"y": np.zeros((1, 1), np.float32)}

@@ -4,11 +4,10 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from types import TracebackType
 
 import numpy as np
 import pytest
-from typing_extensions import Self
+from plain_runner import PlainRunner
 
 from calib.data import Array
 from calib.errors import UsageError
@@ -24,7 +23,7 @@ from calib.validation.results import Latency, PrecisionRun
 FEEDS = {"x": np.zeros((1, 1), np.float32)}
 
 
-class ScriptedRunner:
+class ScriptedRunner(PlainRunner):
     """Takes the times it is told to, on a clock of its own; the last one forever."""
 
     name, clock, note = "scripted", "script", ""
@@ -35,17 +34,6 @@ class ScriptedRunner:
         self._script = list(script)
         self._log = log
         self._ticks = ticks
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         return {"y": np.zeros((1, 1), np.float32)}
