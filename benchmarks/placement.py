@@ -90,9 +90,12 @@ def onnxruntime_default(path: Path, cache: Any) -> bytes:
 def build(work: Path, name: str, batch: int, level: int) -> None:
     """Builds the engines of one network and batch, one after another, with one timing cache."""
     import pycuda.autoprimaryctx  # noqa: F401
-    import tensorrt as trt
 
-    timings: Any = None
+    from calib.calibrators import CalibrationCache
+    from calib.engine import cache_calibrator, load_api
+
+    api = load_api()
+    trt, timings = api.trt, None
     for form in FORMS:
         start = time.monotonic()
         source = f"{name}.onnx" if form in ("implicit", "fp16") else f"{name}.{form}.onnx"
@@ -107,7 +110,7 @@ def build(work: Path, name: str, batch: int, level: int) -> None:
         if form != "fp16":
             config.set_flag(trt.BuilderFlag.INT8)
         if form == "implicit":
-            config.int8_calibrator = ranges_only(trt, (work / f"{name}.cache").read_bytes())
+            config.int8_calibrator = cache_calibrator(api, CalibrationCache.read(work / f"{name}.cache"))
         timings = timings or config.create_timing_cache(b"")
         config.set_timing_cache(timings, True)
         plan = builder.build_serialized_network(network, config)
@@ -139,25 +142,6 @@ def configure(trt: Any, builder: Any, network: Any, batch: int, level: int) -> A
     return config
 
 
-def ranges_only(trt: Any, cache: bytes) -> Any:
-    """A calibrator that hands a cache over and has no data."""
-
-    class Calibrator(trt.IInt8MinMaxCalibrator):  # type: ignore[misc]
-        def get_batch_size(self) -> int:
-            return 1
-
-        def get_batch(self, _names: list[str]) -> None:
-            return None
-
-        def read_calibration_cache(self) -> bytes:
-            return cache
-
-        def write_calibration_cache(self, _cache: memoryview) -> None:
-            return None
-
-    return Calibrator()
-
-
 def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
     """Latency, SQNR and layers of every engine of one network and batch."""
     from contextlib import ExitStack
@@ -165,6 +149,7 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
     from calib.engine import summarize_layers
     from calib.runners import TensorRTRunner
     from calib.validation.gpu_latency import GpuLatencyPlan, measure_gpu_latency
+    from calib.validation.tensors import sqnr_db
 
     images = np.load(work / f"{name}.images.npy")[:batch]
     reference = np.load(work / f"{name}.reference.npy")[:batch]
@@ -200,8 +185,8 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
                     "level": int((work / f"{name}.{batch}.{form}.level").read_text()),
                     "ms": latency.median_ms,
                     "p90_ms": latency.p90_ms,
-                    "sqnr_db": decibels(reference, outputs[form]),
-                    "against_simulation_db": decibels(simulation, outputs[form]),
+                    "sqnr_db": sqnr_db(reference, outputs[form]),
+                    "against_simulation_db": sqnr_db(simulation, outputs[form]),
                     "layers": len(layers),
                     "int8_layers": summary.int8_layers,
                     "int8_time_share": summary.int8_time_share,
@@ -210,14 +195,6 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def decibels(reference: np.ndarray, other: np.ndarray) -> float | None:
-    """SQNR in dB; None where a value is not finite."""
-    noise = ((reference.astype(np.float64) - other) ** 2).sum()
-    if not np.isfinite(noise) or not noise:
-        return None
-    return float(10 * np.log10((reference.astype(np.float64) ** 2).sum() / noise))
 
 
 def table(rows: list[dict[str, Any]]) -> str:
