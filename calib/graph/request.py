@@ -177,8 +177,8 @@ def _checked_batch_size(model: OnnxModel, dataset: Dataset | Stream, wanted: int
         if wanted not in (None, 1) or fixed not in (None, 1):
             raise UsageError(
                 f"Dataset {dataset.name!r} carries state, which goes one sample at a time: the batch size "
-                f"must be 1, got {wanted or fixed}. Leave out --batch-size, and export the model with batch 1 "
-                "or a dynamic batch."
+                f"must be 1, got {wanted or fixed}. Leave out --batch-size, and export the model with "
+                "batch 1 or a dynamic batch."
             )
         return 1
     if isinstance(dataset, Stream):
