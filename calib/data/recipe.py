@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from calib.data.document import Document, read_document
-from calib.data.preprocess import Preprocess
+from calib.data.preprocess import Letterbox, Pad, Preprocess
 from calib.data.recipe_errors import explain, suggestion
 from calib.data.sources.arrays import ArraysSource
 from calib.data.sources.base import Opening
@@ -209,6 +209,8 @@ def load_recipe(path_or_name: str | os.PathLike[str], root: str | os.PathLike[st
 _MODELS: Mapping[str, type[BaseModel]] = {
     "": Recipe,
     "preprocess": Preprocess,
+    "pad": Pad,
+    "letterbox": Letterbox,
     "calibration": CalibrationUse,
     "validation": ValidationUse,
     "arrays": ArraysSource,
