@@ -11,7 +11,15 @@ from typing_extensions import Self
 
 from calib.data.sample import Array, Carried, Padding
 
-__all__ = ["ConstantOption", "Constants", "InputName", "PadOption", "Pads", "StateOption", "States"]
+__all__ = [
+    "ConstantOption",
+    "Constants",
+    "InputName",
+    "PaddingOption",
+    "Paddings",
+    "StateOption",
+    "States",
+]
 
 InputName = Annotated[str, Field(min_length=1)]
 _Axis = Annotated[StrictInt, Field(ge=-8, le=7)]
@@ -21,7 +29,7 @@ def _several(value: object) -> object:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
-class PadOption(BaseModel):
+class PaddingOption(BaseModel):
     """How an input of samples of different lengths is filled up, at the end, to one length a batch.
 
     Attributes:
@@ -116,5 +124,5 @@ def _as_state(value: object) -> object:
 
 
 Constants = dict[InputName, Annotated[ConstantOption, BeforeValidator(_as_constant)]]
-Pads = dict[InputName, PadOption]
+Paddings = dict[InputName, PaddingOption]
 States = dict[InputName, Annotated[StateOption, BeforeValidator(_as_state)]]

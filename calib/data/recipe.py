@@ -21,8 +21,8 @@ from pydantic import (
 
 from calib.data.dataset import Dataset
 from calib.data.document import Document, read_document
-from calib.data.feeding import ConstantOption, Constants, PadOption, Pads, StateOption, States
-from calib.data.preprocess import Preprocess
+from calib.data.feeding import ConstantOption, Constants, PaddingOption, Paddings, StateOption, States
+from calib.data.preprocess import Letterbox, Pad, Preprocess
 from calib.data.recipe_errors import explain, suggestion
 from calib.data.sources.arrays import ArraysSource
 from calib.data.sources.base import Opening
@@ -95,7 +95,7 @@ class Recipe(BaseModel):
         preprocessing: Steps for every sample of both uses (``preprocess`` in the file).
         calibration: The samples to calibrate on.
         validation: The samples to validate on.
-        pad: How inputs of different lengths are filled up within a batch, by input name.
+        padding: How inputs of different lengths are filled up within a batch, by input name.
         constants: Model inputs that are the same for every sample, such as a sample rate.
         state: Model inputs that an output feeds for the next sample of a sequence: ``{state: stateN}``.
         workers: Processes that read and prepare samples while the model computes; 0 for none. The
@@ -114,7 +114,7 @@ class Recipe(BaseModel):
     preprocessing: Preprocess = Field(alias="preprocess", default_factory=Preprocess)
     calibration: CalibrationUse = Field(default_factory=CalibrationUse)
     validation: ValidationUse = Field(default_factory=ValidationUse)
-    pad: Pads = Field(default_factory=dict)
+    padding: Paddings = Field(default_factory=dict)
     constants: Constants = Field(default_factory=dict)
     state: States = Field(default_factory=dict)
     workers: Annotated[StrictInt, Field(ge=0, le=256)] = 0
@@ -184,7 +184,7 @@ class Recipe(BaseModel):
             dataset = replace(dataset, groups=("",) * len(dataset))
         return replace(
             dataset,
-            padding={**dataset.padding, **{name: option.padding() for name, option in self.pad.items()}},
+            padding={**dataset.padding, **{name: option.padding() for name, option in self.padding.items()}},
             constants={name: option.array() for name, option in self.constants.items()},
             state={name: option.carried() for name, option in self.state.items()},
             workers=self.workers,
@@ -245,9 +245,11 @@ def load_recipe(path_or_name: str | os.PathLike[str], root: str | os.PathLike[st
 _MODELS: Mapping[str, type[BaseModel]] = {
     "": Recipe,
     "preprocess": Preprocess,
+    "pad": Pad,
+    "letterbox": Letterbox,
     "calibration": CalibrationUse,
     "validation": ValidationUse,
-    "pad": PadOption,
+    "padding": PaddingOption,
     "constants": ConstantOption,
     "state": StateOption,
     "arrays": ArraysSource,

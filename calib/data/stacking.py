@@ -57,7 +57,7 @@ def _plain(name: str, samples: Sequence[Sample]) -> dict[str, Array]:
             raise DatasetError(
                 f"Input {name!r} of sample {_where(sample)} has shape {sample.inputs[name].shape}, but "
                 f"{_where(first)} in the same batch has {first.inputs[name].shape}. "
-                "Resize all samples alike in the recipe, declare pad: for this input, or use batch size 1."
+                "Resize all samples alike in the recipe, declare padding: for this input, or use batch size 1."
             )
     return {name: np.stack([sample.inputs[name] for sample in samples])}
 
@@ -89,7 +89,7 @@ def _axis(name: str, axis: int, sample: Sample) -> int:
     count = sample.inputs[name].ndim
     if not -count <= axis < count:
         raise DatasetError(
-            f"pad: input {name!r} of sample {_where(sample)} has {count} axes, there is no axis {axis}. "
+            f"padding: input {name!r} of sample {_where(sample)} has {count} axes, there is no axis {axis}. "
             "Axes are counted from 0, without the batch axis."
         )
     return axis % count
@@ -103,7 +103,7 @@ def _length(name: str, axis: int, samples: Sequence[Sample], how: Padding) -> in
     if length > how.to:
         raise DatasetError(
             f"Input {name!r} of sample {_where(longest)} has {length} values along axis {axis}, more than "
-            f"the {how.to} of pad. Cut the samples shorter, or raise it."
+            f"the {how.to} of padding. Cut the samples shorter, or raise it."
         )
     return how.to
 
@@ -114,7 +114,7 @@ def _fill(name: str, value: float, array: Array, sample: Sample) -> Array:
         fill = np.asarray(value).astype(array.dtype)
     if array.dtype.kind in "iub" and fill != value:
         raise DatasetError(
-            f"pad: the value {value} of input {name!r} does not fit its type {array.dtype} "
+            f"padding: the value {value} of input {name!r} does not fit its type {array.dtype} "
             f"(sample {_where(sample)})."
         )
     return fill
