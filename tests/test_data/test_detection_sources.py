@@ -219,8 +219,9 @@ class TestYolo:
         assert any("1 objects are polygons" in note for note in dataset.notes)
 
     def test_lines_that_are_no_box(self, opened, folder):
-        lines = "0 0.5 0.5 0.1 0.1\n0 0.5 0.5\ncat 0.5 0.5 0.1 0.1\n0 0.5 nan 0.1 0.1\n0 20 10 5 5\n0 .5 .5 0 .1\n"
-        (folder / "labels/val/a.txt").write_text(lines)
+        good, short, named = "0 0.5 0.5 0.1 0.1", "0 0.5 0.5", "cat 0.5 0.5 0.1 0.1"
+        lines = [good, short, named, "0 0.5 nan 0.1 0.1", "0 20 10 5 5", "0 .5 .5 0 .1"]
+        (folder / "labels/val/a.txt").write_text("\n".join(lines))
         dataset = opened(self.SOURCE + "}")
         assert len(dataset.labels[0].classes) == 1
         note = next(note for note in dataset.notes if "no box" in note)

@@ -62,7 +62,9 @@ class TestIdx:
 
     def test_class_names(self, opened, folder):
         names = ", ".join("abcdefghij")
-        assert opened(f"{{kind: idx, path: fashion, class_names: [{names}]}}").class_names == tuple("abcdefghij")
+        assert opened(f"{{kind: idx, path: fashion, class_names: [{names}]}}").class_names == tuple(
+            "abcdefghij"
+        )
         with pytest.raises(DatasetError, match="has the class 9, but there are 2 class_names"):
             opened("{kind: idx, path: fashion, class_names: [a, b]}")
 
@@ -94,14 +96,18 @@ class TestIdx:
             opened("{kind: idx, path: fashion}")
 
     def test_a_split_that_is_not_there(self, opened, folder):
-        with pytest.raises(DatasetError, match="holds no images of split train: looked for train-images-idx3"):
+        with pytest.raises(
+            DatasetError, match="holds no images of split train: looked for train-images-idx3"
+        ):
             opened("{kind: idx, path: fashion, split: train}")
 
     def test_debians_fashion_mnist(self, recipe, tmp_path):
         folder = Path("/usr/share/datasets/fashion-mnist")
         if not folder.is_dir():
             pytest.skip("Debian's package dataset-fashion-mnist is not installed")
-        text = f"root: {folder.parent}\nsource: {{kind: idx, path: fashion-mnist}}\ncalibration: {{samples: 1}}"
+        text = (
+            f"root: {folder.parent}\nsource: {{kind: idx, path: fashion-mnist}}\ncalibration: {{samples: 1}}"
+        )
         dataset = open_validation(recipe(text), allow_overlap=True)
         assert np.bincount(dataset.labels).tolist() == [1000] * 10
 
@@ -109,7 +115,7 @@ class TestIdx:
 class Python2(pickle._Pickler):
     """Writes text and bytes as Python 2 did, which the published files come from."""
 
-    dispatch = dict(pickle._Pickler.dispatch)
+    dispatch = dict(pickle._Pickler.dispatch)  # noqa: RUF012
 
     def save_string(self, value):
         raw = value if isinstance(value, bytes) else value.encode("latin1")
@@ -160,7 +166,12 @@ class TestCifar:
         self.check(opened(f"{{kind: cifar, path: c, labels: {kind}}}", ""), labels)
 
     def python_batch(self, path, labels, key=b"labels"):
-        content = {b"data": PIXELS.reshape(4, -1), key: labels, b"batch_label": b"testing", b"filenames": [b"a"] * 4}
+        content = {
+            b"data": PIXELS.reshape(4, -1),
+            key: labels,
+            b"batch_label": b"testing",
+            b"filenames": [b"a"] * 4,
+        }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(dumps(content))
 
@@ -195,11 +206,15 @@ class TestCifar:
 
         (tmp_path / "p").mkdir()
         (tmp_path / "p" / "test").write_bytes(pickle.dumps({b"data": Evil()}, protocol=2))
-        with pytest.raises(DatasetError, match=r"p/test is not read: it asks for posix\.mkdir, which is no plain"):
+        with pytest.raises(
+            DatasetError, match=r"p/test is not read: it asks for posix\.mkdir, which is no plain"
+        ):
             opened("{kind: cifar, path: p}", "")
         assert not (tmp_path / "harm").exists()
 
-    @pytest.mark.parametrize("content", [b"", b"\x80\x02]q\x00.", b"not a pickle", pickle.dumps({b"data": 1})])
+    @pytest.mark.parametrize(
+        "content", [b"", b"\x80\x02]q\x00.", b"not a pickle", pickle.dumps({b"data": 1})]
+    )
     def test_other_pickles(self, opened, tmp_path, content):
         (tmp_path / "p").mkdir()
         (tmp_path / "p" / "test").write_bytes(content)

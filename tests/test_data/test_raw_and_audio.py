@@ -36,7 +36,9 @@ class TestRaw:
     @pytest.mark.parametrize("order", ["little", "big"])
     def test_types_and_byte_orders(self, opened, tmp_path, dtype, order):
         values = np.arange(6).reshape(2, 3).astype(dtype)
-        (tmp_path / "x.bin").write_bytes(values.astype(values.dtype.newbyteorder("<>"[order == "big"])).tobytes())
+        (tmp_path / "x.bin").write_bytes(
+            values.astype(values.dtype.newbyteorder("<>"[order == "big"])).tobytes()
+        )
         dataset = opened(f"{{kind: raw, path: x.bin, dtype: {dtype}, shape: [3], byte_order: {order}}}")
         found = np.stack([sample.inputs["input"] for sample in dataset])
         np.testing.assert_array_equal(found, values)
@@ -47,7 +49,9 @@ class TestRaw:
         for index in range(12):
             X[index].tofile(folder / f"s{index}.bin")
         (tmp_path / "labels.csv").write_text("".join(f"s{i}.bin,{i % 3}\n" for i in range(12)))
-        dataset = opened("{kind: raw, path: calib_data, shape: [2, 3], labels: labels.csv}", "task: classification")
+        dataset = opened(
+            "{kind: raw, path: calib_data, shape: [2, 3], labels: labels.csv}", "task: classification"
+        )
         assert dataset.labels == tuple(i % 3 for i in range(12))
         np.testing.assert_array_equal(dataset[10].inputs["input"], X[10])
 
@@ -62,17 +66,25 @@ class TestRaw:
         np.testing.assert_array_equal(batch.inputs["x"], X * 2)
         assert batch.inputs["ids"].dtype == np.int64
         X[:5].tofile(tmp_path / "x.bin")
-        with pytest.raises(DatasetError, match=r"inputs differ in their number of samples: .*'ids': 12, 'x': 5"):
+        with pytest.raises(
+            DatasetError, match=r"inputs differ in their number of samples: .*'ids': 12, 'x': 5"
+        ):
             opened(f"{{kind: raw, inputs: {inputs}}}")
 
     @pytest.mark.parametrize(
         ("source", "message"),
         [
-            ("{kind: raw, path: x.bin, shape: [7]}", r"x\.bin has 288 bytes, which is no whole number of samples"),
+            (
+                "{kind: raw, path: x.bin, shape: [7]}",
+                r"x\.bin has 288 bytes, which is no whole number of samples",
+            ),
             ("{kind: raw, path: x.bin}", "key 'shape' is missing"),
             ("{kind: raw, shape: [3]}", "expected either path, dtype and shape, or inputs"),
             ("{kind: raw, path: empty, shape: [3]}", "No samples: .*empty holds no files of tensors"),
-            ("{kind: raw, path: many, shape: [2, 3]}", r"a\.bin holds 2 samples .* in a folder each file is one"),
+            (
+                "{kind: raw, path: many, shape: [2, 3]}",
+                r"a\.bin holds 2 samples .* in a folder each file is one",
+            ),
             ("{kind: raw, path: x.bin, shape: [0]}", "greater than or equal to 1"),
             ("{kind: raw, path: ../x.bin, shape: [3]}", "must stay inside the data root"),
         ],
@@ -87,7 +99,9 @@ class TestRaw:
 
     def test_the_fingerprint_covers_bytes_and_shape(self, opened, tmp_path):
         X.tofile(tmp_path / "x.bin")
-        prints = {fingerprint(opened(f"{{kind: raw, path: x.bin, shape: {s}}}")) for s in ("[2, 3]", "[3, 2]")}
+        prints = {
+            fingerprint(opened(f"{{kind: raw, path: x.bin, shape: {s}}}")) for s in ("[2, 3]", "[3, 2]")
+        }
         (X + 1).tofile(tmp_path / "x.bin")
         prints.add(fingerprint(opened("{kind: raw, path: x.bin, shape: [2, 3]}")))
         assert len(prints) == 3
@@ -133,7 +147,7 @@ class TestAudio:
     def test_windows_are_a_sequence(self, opened, clips):
         dataset = opened(self.SOURCE + ", window: 256, context: 64}")
         # 1000 values are four windows, 300 are two.
-        assert dataset.ids == tuple(f"clips/a.wav#{n}" for n in range(4)) + ("clips/b.wav#0", "clips/b.wav#1")
+        assert dataset.ids == (*(f"clips/a.wav#{n}" for n in range(4)), "clips/b.wav#0", "clips/b.wav#1")
         assert dataset.groups == ("a.wav",) * 4 + ("b.wav",) * 2
         padded = np.r_[np.zeros(64), TONE, np.zeros(24)] / np.float32(32768)
         for number in range(4):
@@ -185,7 +199,9 @@ class TestAudio:
         assert "1 files without a value: none.wav" in notes
         with pytest.raises(DatasetError, match=r"strict: true.*rate\.wav"):
             opened(self.SOURCE + "}", "strict: true")
-        with pytest.raises(DatasetError, match=r"No samples: .*gives no usable \.wav file .*another rate than 44100"):
+        with pytest.raises(
+            DatasetError, match=r"No samples: .*gives no usable \.wav file .*another rate than 44100"
+        ):
             opened(self.SOURCE.replace("16000", "44100") + "}")
 
     def test_labels(self, opened, clips, tmp_path):
