@@ -75,7 +75,7 @@ class Display:
         shown = [_ends(restored(array, steps)) for array in arrays]
         low, high = min(ends[0] for ends in shown), max(ends[1] for ends in shown)
         for top in (1.0, 255.0):
-            if 0 <= low and top / 2 < high <= top:
+            if low >= 0 and top / 2 < high <= top:
                 return cls(steps, 0.0, top, f"values from 0 (black) to {top:g} (white)")
         return cls(steps, low, high, f"values from {low:.4g} (black) to {high:.4g} (white)")
 
@@ -91,7 +91,9 @@ class Display:
         stored = restored(values, self.steps)
         grey = (stored - self.low) * (255.0 / ((self.high - self.low) or 1.0))
         known = grey[np.isfinite(grey)]
-        outside = bool(known.size < grey.size or (known < -_TOLERANCE).any() or (known > 255 + _TOLERANCE).any())
+        outside = bool(
+            known.size < grey.size or (known < -_TOLERANCE).any() or (known > 255 + _TOLERANCE).any()
+        )
         rounded = np.clip(np.rint(np.nan_to_num(grey)), 0, 255).astype(np.uint8)
         colors = np.repeat(rounded, 3, axis=2) if rounded.shape[2] == 1 else rounded[..., :3]
         return (colors[..., ::-1] if self.steps.color == "bgr" else colors), outside

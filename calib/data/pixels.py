@@ -34,7 +34,16 @@ from calib.errors import DatasetError, require
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Prepared", "damage", "place_mask", "prepare_image", "prepare_pixels", "read_image", "read_pixels"]
+__all__ = [
+    "Prepared",
+    "damage",
+    "orientation",
+    "place_mask",
+    "prepare_image",
+    "prepare_pixels",
+    "read_image",
+    "read_pixels",
+]
 
 _PURPOSE = "Reading images"
 _ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82", "GIF": b";"}
@@ -234,7 +243,7 @@ def read_image(path: Path) -> Image:
     """
     try:
         with _opened(path) as image:
-            turn = _UPRIGHT.get(_orientation(image))
+            turn = _UPRIGHT.get(orientation(image))
             pillow = require("PIL.Image", "torch", _PURPOSE)
             rgb = _to_rgb(image, path)
             return rgb if turn is None else rgb.transpose(pillow.Transpose[turn])
@@ -247,7 +256,7 @@ def read_image(path: Path) -> Image:
         ) from error
 
 
-def _orientation(image: Image) -> int:
+def orientation(image: Image) -> int:
     """The EXIF orientation, 1 if there is none or the tag is broken.
 
     Not Pillow's exif_transpose: it writes the whole tag block anew, and fails on a broken one.

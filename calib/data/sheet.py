@@ -115,7 +115,8 @@ def _caption(label: Any, names: Sequence[str] | None) -> str:
             return f"mask of {len(np.unique(label[label != IGNORED]))} classes"
         return ", ".join(f"{number:.4g}" for number in label.ravel()[:4])
     if isinstance(label, (int, np.integer)) and names is not None and 0 <= label < len(names):
-        return names[label] if names[label] == str(label) else f"{label} {names[label]}"
+        name = names[int(label)]
+        return name if name == str(label) else f"{label} {name}"
     return str(label)
 
 
@@ -188,13 +189,15 @@ def _draw_boxes(
         color = _COLORS[number % len(_COLORS)]
         draw.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=color, width=2)
         name = names[number] if names is not None and 0 <= number < len(names) else str(number)
-        draw.text((left + 3, top + 1), printable(name), fill=color, font=_font(), stroke_width=1, stroke_fill=_INK)
+        draw.text(
+            (left + 3, top + 1), printable(name), fill=color, font=_font(), stroke_width=1, stroke_fill=_INK
+        )
 
 
 def _curve(values: Array, low: float, high: float) -> Image:
     """The smallest and largest value under each pixel column, joined."""
     pillow = require("PIL.Image", _EXTRA, _PURPOSE)
-    image = pillow.new("RGB", (2 * _TILE, _TILE // 2), _EMPTY)
+    image: Image = pillow.new("RGB", (2 * _TILE, _TILE // 2), _EMPTY)
     draw, row = _draw(image), np.nan_to_num(np.ravel(values).astype(np.float64))
     columns = np.array_split(row, min(image.width, row.size))
     tall = image.height - 1
@@ -238,12 +241,14 @@ def _assemble(tiles: list[_Tile], head: list[str]) -> Image:
         left, upper = _GAP + number % columns * cell[0], top + number // columns * cell[1]
         if tile.drawn is not None:
             sheet.paste(tile.drawn, (left, upper))
-        for line, words in enumerate(tile.lines):
-            _write(draw, (left, upper + tall + 3 + line * _LINE), words, wide, _PALE if line else _INK)
+        for place, words in enumerate(tile.lines):
+            _write(draw, (left, upper + tall + 3 + place * _LINE), words, wide, _PALE if place else _INK)
     return sheet
 
 
-def _write(draw: ImageDraw, place: tuple[int, int], words: str, width: int, ink: tuple[int, int, int]) -> None:
+def _write(
+    draw: ImageDraw, place: tuple[int, int], words: str, width: int, ink: tuple[int, int, int]
+) -> None:
     """Writes one line; of one that is too long the end is kept, where file names differ."""
     font, text = _font(), printable(words)
     while draw.textlength(text, font=font) > width and len(text) > 2:
