@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from calib.data.checks_files import FileFacts, check_files, file_facts
 from calib.data.checks_labels import check_choice, check_labels_between, check_notes
-from calib.data.checks_values import Reading, check_against, check_duplicates, check_values, read_samples
+from calib.data.checks_values import (
+    Reading,
+    check_against,
+    check_duplicates,
+    check_repeats,
+    check_values,
+    read_samples,
+)
 from calib.data.dataset import Dataset
 from calib.data.findings import Finding
 from calib.data.overview import spread
@@ -19,17 +26,17 @@ _MOST_FILES = 5000
 
 def check_datasets(
     calibration: Dataset,
-    validation: Dataset,
+    validation: Dataset | None,
     samples: int | None = 256,
-    same_files: Mapping[str, str] | None = None,
-) -> tuple[list[Finding], tuple[Reading, Reading]]:
+    known_copies: Mapping[str, str] | None = None,
+) -> tuple[list[Finding], tuple[Reading, ...]]:
     """Everything that can be said of two datasets without a model.
 
     Args:
         calibration: What is calibrated on.
-        validation: What is validated on.
+        validation: What is validated on; None where there is nothing.
         samples: Samples of each to read, spread evenly; None for all.
-        same_files: Validation sample → calibration sample of the same content, where that is known.
+        known_copies: Validation sample → calibration sample of the same content, where that is known.
 
     Returns:
         The findings, and what was read of each.
@@ -41,17 +48,21 @@ def check_datasets(
     >>> [(finding.code, finding.severity) for finding in findings]
     [('ranges-differ', 'error')]
     """
-    uses = {"calibration": calibration, "validation": validation}
+    uses = {"calibration": calibration}
+    if validation is not None:
+        uses["validation"] = validation
     found: list[Finding] = []
     readings = []
     for use, dataset in uses.items():
         reading = read_samples(dataset, use, samples)
         readings.append(reading)
         found += [*check_notes(dataset, use), *check_choice(dataset, use), *check_values(reading)]
-    found += check_labels_between(calibration, validation)
-    found += check_against(readings[0], readings[1])
-    found += check_duplicates(readings[0], readings[1], same_files)
-    return _merged(found), (readings[0], readings[1])
+    found += [finding for reading in readings for finding in check_repeats(reading)]
+    if validation is not None:
+        found += check_labels_between(calibration, validation)
+        found += check_against(readings[0], readings[1])
+        found += check_duplicates(readings[0], readings[1], known_copies)
+    return _merged(found), tuple(readings)
 
 
 def _merged(findings: Sequence[Finding]) -> list[Finding]:
