@@ -13,7 +13,6 @@ from calib.data.checks_values import Reading
 from calib.data.findings import Finding, passes
 from calib.data.overview import spread
 from calib.errors import DatasetError, UsageError
-from calib.validation.data_doubts import Subject, check_fit, check_model
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel
@@ -173,6 +172,8 @@ def _against(
     threads: int | None,
 ) -> tuple[list[Finding], list[Preparation]]:
     """Findings on data and model together; those on accuracy only where the samples fit the inputs."""
+    from calib.validation.data_doubts import Subject, check_fit, check_model
+
     found = [finding for reading in readings for finding in check_fit(model, reading)]
     if any(finding.severity == "error" for finding in found):
         return found, []

@@ -136,7 +136,7 @@ def check_model(subject: Subject) -> tuple[list[Finding], list[Preparation]]:
     )
     tried = probe.preparations()
     base = tried[0]
-    found = _labels(subject, base, probe.output)
+    found = _scores(subject, base, probe) or _labels(subject, base, probe.output)
     misfit = any(finding.code == "labels-outputs" and finding.severity == "error" for finding in found)
     if base.hits is not None and not misfit:
         found += _accuracy(subject, base)
@@ -148,14 +148,20 @@ def check_model(subject: Subject) -> tuple[list[Finding], list[Preparation]]:
     return found, tried
 
 
+def _scores(subject: Subject, base: Preparation, probe: Probe) -> list[Finding]:
+    """A classification whose class scores are not to be found."""
+    if base.classes or subject.task != "classification":
+        return []
+    if not probe.no_scores:
+        text = "The task is classification, but some samples have no class number."
+        return [Finding("no-labels", "error", text, (subject.source,), "Give all of them one.")]
+    message = probe.no_scores.replace("name one with scores=", "name one with --scores")
+    return [Finding("no-class-scores", "error", message, (str(subject.model.path),))]
+
+
 def _labels(subject: Subject, base: Preparation, output: str) -> list[Finding]:
     labels, names = subject.dataset.labels, subject.dataset.class_names
     if not base.classes:
-        if subject.task == "classification":
-            text = f"No output of {subject.model.path} holds class scores, but the task is classification."
-            return [
-                Finding("no-class-scores", "error", text, advice="Name it with --scores, or mend the task.")
-            ]
         return []
     where = (subject.source, str(subject.model.path))
     found = []

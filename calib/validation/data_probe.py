@@ -104,6 +104,7 @@ class Probe:
 
     Attributes:
         output: The output that holds class scores; empty where there is none.
+        no_scores: Why there is none.
         fits: The BatchNorms as the recipe's preparation meets them.
         first_conv: The first convolution of a model without BatchNorms.
 
@@ -129,7 +130,7 @@ class Probe:
         pairs = list(batches(dataset, _BATCH, model.fixed_batch))
         self._rows = [len(batch) for batch, _ in pairs]
         self._feeds = [builder.feeds(fed) for _, fed in pairs]
-        self.output = ""
+        self.output = self.no_scores = ""
         self.fits: tuple[NormFit, ...] = ()
         self.first_conv: FirstConv | None = None
 
@@ -205,10 +206,10 @@ class Probe:
             fed = len(next(iter(feed.values())))
             try:
                 self.output = class_scores(outputs, fed, self._scores)
-            except (UsageError, ValidationError):
+            except (UsageError, ValidationError) as error:
                 if self._scores is not None:
                     raise
-                self._classify = False
+                self._classify, self.no_scores = False, str(error)
                 return None
             answers = top_classes(outputs[self.output][:rows], k=1)
             found.append(answers.top[:, 0])

@@ -125,7 +125,7 @@ def _swaps(spec: TensorSpec, shape: Sequence[int], axis: int, steps: Preprocess)
         found.append(
             InputVariant(
                 "with height and width swapped",
-                f"preprocess.layout: {layouts[steps.layout]}",
+                f"preprocess.layout: {layouts[steps.layout]} (for arrays with source.layout: {steps.layout})",
                 lambda batch: np.ascontiguousarray(np.swapaxes(batch, high, wide)),
             )
         )
