@@ -112,12 +112,18 @@ def _caption(label: Any, names: Sequence[str] | None) -> str:
         return f"pair {label.pair}: {label.score:g}"
     if isinstance(label, np.ndarray):
         if label.ndim == 2:
-            return f"mask of {len(np.unique(label[label != IGNORED]))} classes"
+            return f"mask: {_mask_classes(label, names)}"
         return ", ".join(f"{number:.4g}" for number in label.ravel()[:4])
     if isinstance(label, (int, np.integer)) and names is not None and 0 <= label < len(names):
         name = names[int(label)]
         return name if name == str(label) else f"{label} {name}"
     return str(label)
+
+
+def _mask_classes(mask: Array, names: Sequence[str] | None) -> str:
+    numbers = [int(number) for number in np.unique(mask[mask != IGNORED])]
+    known = [str(n) if names is None or not 0 <= n < len(names) else names[n] for n in numbers]
+    return ", ".join(known[:6]) + (f" and {len(known) - 6} more" if len(known) > 6 else "")
 
 
 def _fill(tiles: list[_Tile], dataset: Dataset) -> list[str]:
@@ -229,6 +235,9 @@ def _assemble(tiles: list[_Tile], head: list[str]) -> Image:
     text = max(len(tile.lines) for tile in tiles) * _LINE
     columns = min(len(tiles), max(1, (_WIDEST - _GAP) // (wide + _GAP)))
     columns = max(columns, min(len(tiles), 4))
+    # Every row begins with a sample's first input.
+    group = len(tiles[0].sample.inputs)
+    columns = max(group, columns - columns % group)
     rows = math.ceil(len(tiles) / columns)
     top = _GAP + len(head) * (_LINE + 3) + _GAP
     cell = (wide + _GAP, tall + text + 2 * _GAP)

@@ -16,7 +16,7 @@ from calib.errors import DatasetError
 from calib.graph import FeedBuilder, OnnxModel, TensorSpec
 from calib.validation.batch_norms import FirstConv, NormFit
 from calib.validation.classification import baseline_warnings
-from calib.validation.data_probe import Preparation, Probe, better_than
+from calib.validation.data_probe import Preparation, Probe, better_than, rank
 from calib.validation.subject import filled_batch
 
 __all__ = ["Subject", "check_fit", "check_model"]
@@ -228,17 +228,22 @@ def _first_conv(conv: FirstConv | None) -> list[Finding]:
     return [Finding("first-convolution", "warning", message, (conv.name,), advice)]
 
 
-def _better(tried: Sequence[Preparation]) -> list[Finding]:
-    """The preparation that fits surely better; of two steps only if both are needed."""
+def _surest(tried: Sequence[Preparation]) -> Preparation | None:
+    """The preparation that fits surely better than the recipe's; of two steps only if both are needed."""
     base, others = tried[0], tried[1:]
     singles = [other for other in others if len(other.changes) == 1]
+    pairs = [other for other in others if len(other.changes) > 1]
     better = [other for other in singles if better_than(base, other, len(singles))]
     if not better:
+        return max((pair for pair in pairs if better_than(base, pair, len(others))), key=rank, default=None)
+    best = max(better, key=rank)
+    return max((pair for pair in pairs if better_than(best, pair, len(pairs))), key=rank, default=best)
+
+
+def _better(tried: Sequence[Preparation]) -> list[Finding]:
+    base, chosen = tried[0], _surest(tried)
+    if chosen is None:
         return []
-    best = _best(better)
-    pairs = [other for other in others if len(other.changes) > 1]
-    surer = [other for other in pairs if better_than(best, other, len(pairs))]
-    chosen = _best(surer) if surer else best
     ours, theirs = base.accuracy(), chosen.accuracy()
     if ours is not None and theirs is not None and base.hits is not None:
         message = (
@@ -255,15 +260,6 @@ def _better(tried: Sequence[Preparation]) -> list[Finding]:
         f"training: distance {_distance(there)} instead of {_distance(here)}."
     )
     return [Finding("preprocessing", "warning", message, advice=f"Try {chosen.advice}.")]
-
-
-def _best(preparations: Sequence[Preparation]) -> Preparation:
-    def rank(one: Preparation) -> float:
-        if one.hits is not None:
-            return float(one.hits.mean())
-        return 0.0 if one.distances is None else -float(one.distances.mean())
-
-    return max(preparations, key=rank)
 
 
 def _percent(share: tuple[float, float, float]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +23,16 @@ from calib.validation.intervals import bootstrap_interval, share_interval
 from calib.validation.paired import PairedTable, mcnemar
 from calib.validation.subject import batches
 
-__all__ = ["Preparation", "Probe", "better_than"]
+__all__ = ["Preparation", "Probe", "better_than", "rank"]
 
 Floats = npt.NDArray[np.float64]
 
 _BATCH = 8
 _ALPHA = 0.01
 _NEARER = 0.8
+_LOW = 0.5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,11 @@ class Probe:
         self.first_conv: FirstConv | None = None
 
     def preparations(self) -> list[Preparation]:
-        """Scores the recipe's preparation, then every variant, then variants on top of the best one."""
+        """Scores the recipe's preparation, then every variant, then two of them together.
+
+        The second round goes on from the best variant. Where none is better and most samples are wrong, it
+        is over all pairs: two faults can hide each other.
+        """
         with OnnxRuntimeRunner(self._model, "fp32", threads=self._threads, optimize=True) as runner:
             base = self._score(runner, self._feeds, ())
             variants = self._variants()
@@ -144,13 +153,17 @@ class Probe:
             first = [self._changed(runner, (variant,)) for variant in self._shown(variants)]
             found = [base, *first]
             better = [one for one in first if better_than(base, one, len(first))]
+            pairs = list(combinations(variants, 2))
             if better:
-                best = max(better, key=_rank)
-                more = [variant for variant in variants if _independent(variant, best.changes[0])]
-                found += [self._changed(runner, (*best.changes, variant)) for variant in self._shown(more)]
+                best = max(better, key=rank).changes[0]
+                pairs = [(best, variant) for variant in variants]
+            elif base.hits is None or base.hits.mean() >= _LOW:
+                return found
+            pairs = [pair for pair in pairs if _independent(*pair)]
+            found += [self._changed(runner, pair) for pair in self._shown(pairs)]
         return found
 
-    def _shown(self, variants: Sequence[InputVariant]) -> Iterable[InputVariant]:
+    def _shown(self, variants: Sequence[T]) -> Iterable[T]:
         return track(variants, len(variants), "Trying other preparations") if variants else ()
 
     def _variants(self) -> list[InputVariant]:
@@ -217,7 +230,7 @@ class Probe:
         return np.concatenate(found), classes
 
 
-def _rank(preparation: Preparation) -> float:
+def rank(preparation: Preparation) -> float:
     """The higher the better, among preparations of the same samples."""
     if preparation.hits is not None:
         return float(preparation.hits.mean())
