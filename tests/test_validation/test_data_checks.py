@@ -126,7 +126,8 @@ class TestPreparations:
         labels = np.arange(60) % 2
         images = RANDOM.random((60, 3, SIDE, SIDE)) * 0.4 + np.where(labels, 0.0, 0.6)[:, None, None, None]
         found = check_data(from_arrays("a", {"x": (images * top).astype(np.float32)}, labels), positive)
-        assert codes(found)["low-accuracy"].severity == "error"
+        # A dataset from Python has no task: its labels may mean something else.
+        assert codes(found)["low-accuracy"].severity == "warning"
         scores = by_name(found)
         assert scores["as in the recipe"].top1 == 0.5
         assert scores["with values from −1 to 1"].top1 == 1.0
@@ -148,7 +149,9 @@ class TestPreparations:
         images[np.arange(60), 2 - labels] = 190 + RANDOM.random((60, SIDE, SIDE))
         found = check_data(from_arrays("a", {"x": images.astype(np.float32)}, labels), network_)
         message = codes(found)["preprocessing"].message
-        assert "from −1 to 1 and with the channels in reverse order" in message or "ImageNet" in message
+        assert message.startswith(
+            "With the channels in reverse order (RGB ↔ BGR) and with values from −1 to 1 FP32 top-1 would be"
+        )
         assert "would be 100.0 %" in message
 
     def test_mcnemar_decides_with_labels(self):
