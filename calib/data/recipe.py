@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,20 +19,20 @@ from pydantic import (
     ValidationError,
 )
 
+from calib.data.dataset import Dataset
 from calib.data.document import Document, read_document
+from calib.data.feeding import ConstantOption, Constants, PaddingOption, Paddings, StateOption, States
 from calib.data.preprocess import Letterbox, Pad, Preprocess
 from calib.data.recipe_errors import explain, suggestion
-from calib.data.sources.arrays import ArraysSource
-from calib.data.sources.base import Opening
-from calib.data.sources.digits import DigitsSource
-from calib.data.sources.images import ImagesSource
+from calib.data.sources.base import Opening, SourceModel
+from calib.data.sources.kinds import KINDS, Source
 from calib.errors import DatasetError
 
 __all__ = ["CalibrationUse", "Recipe", "Source", "Use", "ValidationUse", "load_recipe", "shipped_recipes"]
 
-Source = Annotated[DigitsSource | ArraysSource | ImagesSource, Field(discriminator="kind")]
 Use = Literal["calibration", "validation"]
 
+_SEVERAL_INPUTS = ("arrays", "raw", "python")
 _ENDINGS = (".yaml", ".yml")
 
 
@@ -92,7 +93,12 @@ class Recipe(BaseModel):
         preprocessing: Steps for every sample of both uses (``preprocess`` in the file).
         calibration: The samples to calibrate on.
         validation: The samples to validate on.
-        strict: Whether a damaged file is an error; else it is left out and noted.
+        padding: How inputs of different lengths are filled up within a batch, by input name.
+        constants: Model inputs that are the same for every sample, such as a sample rate.
+        state: Model inputs that an output feeds for the next sample of a sequence: ``{state: stateN}``.
+        workers: Processes that read and prepare samples while the model computes; 0 for none. The
+            result is the same.
+        strict: Whether whatever would be left out or repaired is an error; else it is noted.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -106,6 +112,10 @@ class Recipe(BaseModel):
     preprocessing: Preprocess = Field(alias="preprocess", default_factory=Preprocess)
     calibration: CalibrationUse = Field(default_factory=CalibrationUse)
     validation: ValidationUse = Field(default_factory=ValidationUse)
+    padding: Paddings = Field(default_factory=dict)
+    constants: Constants = Field(default_factory=dict)
+    state: States = Field(default_factory=dict)
+    workers: Annotated[StrictInt, Field(ge=0, le=256)] = 0
     strict: StrictBool = False
 
     _document: Document | None = PrivateAttr(default=None)
@@ -127,14 +137,14 @@ class Recipe(BaseModel):
         images = any(self.source_of(use).images for use in ("calibration", "validation"))
         return self.preprocessing.record(images=images)
 
-    def source_of(self, use: Use) -> DigitsSource | ArraysSource | ImagesSource:
+    def source_of(self, use: Use) -> SourceModel:
         """The source that one use takes its samples from.
 
         Raises:
             DatasetError: Neither the use nor the recipe has a source.
         """
         own = getattr(self, use).source
-        source: DigitsSource | ArraysSource | ImagesSource | None = own or self.source
+        source: SourceModel | None = own or self.source
         if source is None:
             raise DatasetError(
                 f"{self.where(use)}: no source for {use}. Give one at the top of the recipe, or in {use}."
@@ -159,12 +169,36 @@ class Recipe(BaseModel):
             task=self.task,
         )
 
+    def open(self, use: Use) -> Dataset:
+        """Lists all samples of the source of one use.
+
+        Raises:
+            DatasetError: Data are missing, damaged or do not fit the recipe.
+        """
+        self.check()
+        dataset = self.source_of(use).open(self.opening(use))
+        if self.state and dataset.groups is None:
+            # Without sequences of its own the source's order is one sequence.
+            dataset = replace(dataset, groups=("",) * len(dataset))
+        return replace(
+            dataset,
+            padding={**dataset.padding, **{name: option.padding() for name, option in self.padding.items()}},
+            constants={name: option.array() for name, option in self.constants.items()},
+            state={name: option.carried() for name, option in self.state.items()},
+            workers=self.workers,
+        )
+
     def check(self) -> None:
         """Refuses what each key alone does not show to be wrong.
 
         Raises:
-            DatasetError: A use has no source, or the preprocessing does not suit a source.
+            DatasetError: A use has no source, an input is given twice, or the preprocessing does not
+                suit a source.
         """
+        for name in self.constants.keys() & self.state.keys():
+            raise DatasetError(
+                f"{self.where('constants', name)}: input {name!r} is in state too. Keep one of them."
+            )
         for use in ("calibration", "validation"):
             source = self.source_of(use)
             unfit = self.preprocessing.images_only()
@@ -173,7 +207,7 @@ class Recipe(BaseModel):
                     f"{self.where('preprocess', unfit[0])}: {unfit[0]} is for images only, but {use} "
                     f"takes {source.kind}. Use a source of kind images, or leave it out."
                 )
-            if self.preprocessing.inputs is not None and source.kind != "arrays":
+            if self.preprocessing.inputs is not None and source.kind not in _SEVERAL_INPUTS:
                 raise DatasetError(
                     f"{self.where('preprocess', 'inputs')}: only for arrays, but {use} takes "
                     f"{source.kind}, which has one input. Leave it out."
@@ -213,9 +247,10 @@ _MODELS: Mapping[str, type[BaseModel]] = {
     "letterbox": Letterbox,
     "calibration": CalibrationUse,
     "validation": ValidationUse,
-    "arrays": ArraysSource,
-    "digits": DigitsSource,
-    "images": ImagesSource,
+    "padding": PaddingOption,
+    "constants": ConstantOption,
+    "state": StateOption,
+    **KINDS,
 }
 
 

@@ -112,7 +112,22 @@ class CalibrationJob:
         if isinstance(self.dataset, Stream):
             raise UsageError("A reader is read in order and whole: it has no ranges of batches.")
         samples = range(start * self._size, min(stop * self._size, len(self.dataset)))
-        return self.dataset.subset(samples).batches(self._size)
+        batches = self.dataset.subset(samples).batches(self._size)
+        return self._going_on(batches, self.dataset, samples.start) if self.dataset.state else batches
+
+    @staticmethod
+    def _going_on(batches: Iterator[Batch], dataset: Dataset, start: int) -> Iterator[Batch]:
+        """Batches of which the first need not begin a sequence, though a subset begins there."""
+        for batch in batches:
+            yield replace(batch, begins=dataset.begins(start))
+            start += len(batch)
+
+    def lead_in(self, start: int) -> Iterator[Batch]:
+        """Batches before a range that must be run, uncounted, for the state that they leave."""
+        if isinstance(self.dataset, Stream) or not self.dataset.state or start >= len(self.dataset):
+            return iter(())
+        first = self.dataset.group_start(start)
+        return self.read(first, start) if first < start else iter(())
 
     @cached_property
     def origin(self) -> Origin:
@@ -224,6 +239,8 @@ def count_range(
     )
     with _collector(job, session, calibrator, only) as collector:
         saver = _Saver(partial, state)
+        for batch in job.lead_in(done):
+            collector.pass_over(batch)
         batches: Iterable[Batch] = job.read(done, stop)
         for batch in track(batches, stop - done, "Calibrating") if show else batches:
             collector.add(batch)

@@ -178,14 +178,24 @@ def _against(
     if any(finding.severity == "error" for finding in found):
         return found, []
     last = readings[-1]
-    ids = [sample.id for sample in last.samples]
-    chosen = {ids[index] for index in spread(len(ids), _TRIED)}
-    indices = [index for index, name in enumerate(last.dataset.ids) if name in chosen]
+    indices = _tried(last)
     if not indices:
         return found, []
-    subject = Subject(model, recipe, last.dataset, last.dataset.subset(indices), scores, threads)
+    samples = last.dataset.subset(indices)
+    alike = all(sample.shapes == last.samples[0].shapes for sample in last.samples)
+    batched = alike or bool(last.dataset.padding)
+    subject = Subject(model, recipe, last.dataset, samples, scores, threads, batched)
     about_model, tried = check_model(subject)
     return [*found, *about_model], tried
+
+
+def _tried(reading: Reading) -> list[int]:
+    """Samples to try: spread evenly, but the first in order where one's state goes into the next."""
+    if reading.dataset.state:
+        return [] if reading.failed else list(range(min(len(reading.dataset), _TRIED)))
+    ids = [sample.id for sample in reading.samples]
+    chosen = {ids[index] for index in spread(len(ids), _TRIED)}
+    return [index for index, name in enumerate(reading.dataset.ids) if name in chosen]
 
 
 def _score(preparation: Preparation) -> PreparationScore:

@@ -8,16 +8,14 @@ from itertools import permutations
 
 import numpy as np
 
-from calib.data import Dataset, Recipe
+from calib.data import Batch, Dataset, Recipe
 from calib.data.checks_values import Reading
-from calib.data.dataset import Batch, stack
 from calib.data.findings import Finding, Severity
 from calib.errors import DatasetError
 from calib.graph import FeedBuilder, OnnxModel, TensorSpec
 from calib.validation.batch_norms import FirstConv, NormFit
 from calib.validation.classification import baseline_warnings
 from calib.validation.data_probe import Preparation, Probe, better_than, rank
-from calib.validation.subject import filled_batch
 
 __all__ = ["Subject", "check_fit", "check_model"]
 
@@ -39,6 +37,7 @@ class Subject:
         samples: Those that are tried.
         scores: The output that holds class scores; None looks for it.
         threads: Threads inside an operator; None for one a core.
+        alike: Whether the samples are of one shape, so that they make batches.
     """
 
     model: OnnxModel
@@ -47,6 +46,7 @@ class Subject:
     samples: Dataset
     scores: str | None
     threads: int | None
+    alike: bool = True
 
     @property
     def source(self) -> str:
@@ -83,9 +83,9 @@ def check_fit(model: OnnxModel, reading: Reading) -> list[Finding]:
         first.setdefault((tuple(sample.shapes.items()), tuple(sample.dtypes.items())), sample.id)
     numbers = {name: index for index, name in enumerate(reading.dataset.ids)}
     for name in first.values():
-        batch = stack([reading.dataset[numbers[name]]])
+        batch = reading.dataset.batch([numbers[name]])
         try:
-            builder.feeds(filled_batch(batch, model.fixed_batch or 0))
+            builder.feeds(batch.filled(model.fixed_batch or 0))
         except DatasetError as error:
             return [Finding("input-misfit", "error", str(error), (name,), _axes(model, batch))]
     notes = [f"{reading.use}: {note}." for note in builder.notes]
@@ -134,6 +134,7 @@ def check_model(subject: Subject) -> tuple[list[Finding], list[Preparation]]:
         classify=subject.classify,
         scores=subject.scores,
         threads=subject.threads,
+        batch_size=8 if subject.alike else 1,
     )
     tried = probe.preparations()
     base = tried[0]
