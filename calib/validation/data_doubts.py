@@ -88,8 +88,7 @@ def check_fit(model: OnnxModel, reading: Reading) -> list[Finding]:
             builder.feeds(batch.filled(model.fixed_batch or 0))
         except DatasetError as error:
             return [Finding("input-misfit", "error", str(error), (name,), _axes(model, batch))]
-    notes = [f"{reading.use}: {note}." for note in builder.notes]
-    return [Finding("converted", "note", note) for note in notes]
+    return [Finding("converted", "note", f"{note[0].upper()}{note[1:]}.") for note in builder.notes]
 
 
 def _axes(model: OnnxModel, batch: Batch) -> str:
@@ -249,21 +248,39 @@ def _better(tried: Sequence[Preparation]) -> list[Finding]:
     if chosen is None:
         return []
     ours, theirs = base.accuracy(), chosen.accuracy()
+    name, advice = (
+        f"{chosen.name[0].upper()}{chosen.name[1:]}",
+        f"Try {chosen.advice}.{_others(tried, chosen)}",
+    )
     if ours is not None and theirs is not None and base.hits is not None:
         message = (
-            f"{chosen.name[0].upper()}{chosen.name[1:]} FP32 top-1 would be {_percent(theirs)} instead of "
-            f"{_percent(ours)} on the same {len(base.hits)} samples."
+            f"{name} FP32 top-1 would be {_percent(theirs)} instead of {_percent(ours)} on the same "
+            f"{len(base.hits)} samples."
         )
         severity: Severity = "error" if theirs[0] - ours[0] >= _GAIN else "warning"
-        return [Finding("preprocessing", severity, message, advice=f"Try {chosen.advice}.")]
+        return [Finding("preprocessing", severity, message, advice=advice)]
     here, there = base.distance(), chosen.distance()
     assert here is not None
     assert there is not None
     message = (
-        f"{chosen.name[0].upper()}{chosen.name[1:]} the BatchNorms' inputs would be nearer to those of "
-        f"training: distance {_distance(there)} instead of {_distance(here)}."
+        f"{name} the BatchNorms' inputs would be nearer to those of training: distance {_distance(there)} "
+        f"instead of {_distance(here)}."
     )
-    return [Finding("preprocessing", "warning", message, advice=f"Try {chosen.advice}.")]
+    return [Finding("preprocessing", "warning", message, advice=advice)]
+
+
+def _others(tried: Sequence[Preparation], chosen: Preparation) -> str:
+    """Other preparations, of as many steps, that these samples do not tell from the chosen one."""
+    base, rest = tried[0], tried[1:]
+    alike = [
+        other.name
+        for other in rest
+        if other is not chosen
+        and len(other.changes) == len(chosen.changes)
+        and better_than(base, other, len(rest))
+        and not better_than(other, chosen, len(rest))
+    ]
+    return f" On these samples as good, or nearly: {', '.join(alike)}." if alike else ""
 
 
 def _percent(share: tuple[float, float, float]) -> str:
