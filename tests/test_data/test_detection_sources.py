@@ -118,6 +118,17 @@ class TestCoco:
         assert dataset.ids == ("val/1.jpg", "val/2.jpg")
         assert any("Passed over 1 images without objects" in note for note in dataset.notes)
 
+    def test_images_of_another_size_are_left_out(self, opened, write, content, tmp_path):
+        picture(tmp_path / "val" / "2.jpg", 40, 20)
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        picture(tmp_path / "val" / "3.jpg", exif=exif)
+        dataset = opened(self.SOURCE + "}")
+        assert dataset.ids == ("val/1.jpg",)
+        note = next(note for note in dataset.notes if "another size" in note)
+        assert "Left out 2 images of another size than annotated (height × width)" in note
+        assert "val/2.jpg (20 × 40, annotated 10 × 20), val/3.jpg (20 × 10, annotated 10 × 20)" in note
+
     def test_faults_are_counted(self, opened, write, content, tmp_path):
         bad = [
             {"id": 4, "image_id": 8, "category_id": 1, "bbox": [1, 1, 0, 4]},
