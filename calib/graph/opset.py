@@ -9,6 +9,7 @@ from onnx import version_converter
 from calib.errors import ModelError
 from calib.graph.intake import OnnxModel
 from calib.graph.targets import Target
+from calib.graph.whole_shapes import split_shape_ranges
 
 __all__ = ["QDQ_OPSET", "fit_opset", "raise_opset"]
 
@@ -45,6 +46,8 @@ def fit_opset(model: OnnxModel, target: Target) -> tuple[onnx.ModelProto, list[s
             f"(torch.onnx.export(..., opset_version={target.most_opset})), or choose another --target."
         )
     proto, notes = raise_opset(model, target.least_opset)
+    if target.whole_shapes and (split := split_shape_ranges(proto)):
+        notes.append(f"{split} Shape nodes of a part of the axes split in two: {target.name} reads no part")
     if target.sure_opset is not None and model.opset > target.sure_opset:
         notes.append(
             f"opset {model.opset}: the first releases of {target.name} read up to {target.sure_opset}"
