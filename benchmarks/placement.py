@@ -2,6 +2,7 @@
 
     python benchmarks/placement_networks.py NETS                    # once, where torch is
     python benchmarks/placement.py NETS OUT [--networks resnet18,unet] [--batches 32,1] [--level 3]
+    python benchmarks/placement.py NETS OUT --jobs resnet18:1,unet:32      # in that order
 
 Needs an NVIDIA GPU, TensorRT 8.6 to 10 and PyCUDA. Each network is calibrated here (min-max, 32 images), and
 written as Q/DQ model by calib and by ONNX Runtime's quantizer with the same ranges (symmetric, per channel,
@@ -219,11 +220,10 @@ def table(rows: list[dict[str, Any]]) -> str:
 def run_all(options: argparse.Namespace) -> None:
     """Prepares all, builds side by side within the time limit, then measures."""
     start = time.monotonic()
-    names = options.networks.split(",")
-    for process in [spawn(options, "prepare", name) for name in names]:
+    jobs = wanted(options)
+    for process in [spawn(options, "prepare", name) for name in dict(jobs)]:
         process.wait()
-    waiting = [(name, batch) for batch in map(int, options.batches.split(",")) for name in names]
-    jobs = list(waiting)
+    waiting = list(jobs)
     free = [int(gpu) for gpu in options.gpus.split(",")]
     running: list[tuple[subprocess.Popen[bytes], int]] = []
     while (waiting or running) and time.monotonic() - start < options.limit:
@@ -245,6 +245,15 @@ def run_all(options: argparse.Namespace) -> None:
     print(table(rows))
 
 
+def wanted(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """Network and batch of each job, in the order in which they are built."""
+    if options.jobs:
+        pairs = (job.split(":") for job in options.jobs.split(","))
+        return [(name, int(batch)) for name, batch in pairs]
+    names = options.networks.split(",")
+    return [(name, batch) for batch in map(int, options.batches.split(",")) for name in names]
+
+
 def collect(options: argparse.Namespace, name: str, batch: int) -> list[dict[str, Any]]:
     """Measures in a process of its own, so that one broken engine does not end the rest."""
     result = options.work / f"{name}.{batch}.json"
@@ -255,6 +264,12 @@ def collect(options: argparse.Namespace, name: str, batch: int) -> list[dict[str
     return list(json.loads(result.read_text()))
 
 
+def visible(gpu: int) -> str:
+    """One of the GPUs that this process may see, as its own stages count them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return given.split(",")[gpu] if given else str(gpu)
+
+
 def spawn(
     options: argparse.Namespace, stage: str, name: str, batch: int = 0, gpu: int = 0
 ) -> subprocess.Popen[bytes]:
@@ -262,7 +277,7 @@ def spawn(
     command = [sys.executable if not options.python else options.python, __file__]
     command += [options.nets, options.out, "--work", options.work, "--stage", stage, "--networks", name]
     command += ["--batches", batch, "--level", options.level]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu), "OMP_NUM_THREADS": "4"}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible(gpu), "OMP_NUM_THREADS": "4"}
     return subprocess.Popen([str(word) for word in command], env=environment)
 
 
@@ -274,6 +289,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("/tmp/placement"))
     parser.add_argument("--networks", default=",".join(networks.SIZES))
     parser.add_argument("--batches", default="32,1")
+    parser.add_argument("--jobs", help="network:batch,… instead of all networks with all batches")
     parser.add_argument("--level", type=int, default=3)
     parser.add_argument("--gpus", default="0", help="a GPU for each build at a time, such as 0,0,1,1")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for preparing and building")
