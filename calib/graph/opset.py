@@ -8,6 +8,7 @@ from onnx import version_converter
 
 from calib.errors import ModelError
 from calib.graph.intake import OnnxModel
+from calib.graph.old_resizing import NEW_RESIZE, mend_resizing
 from calib.graph.targets import Target
 from calib.graph.whole_shapes import split_shape_ranges
 
@@ -79,8 +80,11 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
     del proto.graph.input[:]
     proto.graph.input.extend(inputs)
     proto.ir_version = max(proto.ir_version, _QDQ_IR_VERSION)
+    resizing: list[str] = []
     try:
         converted = version_converter.convert_version(proto, least)
+        if model.opset < NEW_RESIZE:
+            resizing = mend_resizing(converted)
         onnx.checker.check_model(converted)
     except _CONVERSION_ERRORS as error:
         reason = str(error).strip().splitlines()[0]
@@ -89,7 +93,7 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
             f"failed: {reason}. Export the network again with opset {least} or higher."
         ) from error
     converted.ir_version = proto.ir_version
-    notes = [f"opset raised from {model.opset} to {least}: {_needing(least)} it"]
+    notes = [f"opset raised from {model.opset} to {least}: {_needing(least)} it", *resizing]
     lost = _restore_names(model.proto.graph, converted.graph)
     if lost:
         notes.append(f"tensors that the new opset computes otherwise stay in float: {', '.join(lost[:5])}")
