@@ -235,7 +235,7 @@ def _general(reason: str) -> str:
 
 
 def _activations(model: OnnxModel) -> list[str]:
-    return [*(spec.name for spec in model.inputs), *data_dependent_outputs(model.proto)]
+    return [*(spec.name for spec in model.inputs), *data_dependent_outputs(model.proto.graph)]
 
 
 def _inside(proto: onnx.ModelProto) -> dict[tuple[str, str], int]:

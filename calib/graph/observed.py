@@ -115,7 +115,7 @@ def _sources(model: OnnxModel, types: Mapping[str, str]) -> dict[str, str]:
     """Every float tensor that depends on the data → the tensor that its range is taken from."""
     pools = pooling_sources(model.proto)
     found = {spec.name: spec.name for spec in model.inputs if spec.dtype.kind == "f"}
-    for name in data_dependent_outputs(model.proto):
+    for name in data_dependent_outputs(model.proto.graph):
         source = pools.get(name, name)
         if source in found or types.get(source) in _FLOATS:
             found[name] = source
@@ -127,17 +127,19 @@ def _with_every_output(model: OnnxModel) -> OnnxModel:
     proto = model.edited()
     present = {output.name for output in proto.graph.output}
     pools = pooling_sources(proto)
-    names = [name for name in data_dependent_outputs(proto) if name not in present and name not in pools]
+    names = [
+        name for name in data_dependent_outputs(proto.graph) if name not in present and name not in pools
+    ]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     return OnnxModel(model.path, proto)
 
 
-def data_dependent_outputs(proto: onnx.ModelProto) -> list[str]:
-    """Outputs of nodes of the main graph that depend on its data inputs, in network order."""
-    weights = {tensor.name for tensor in proto.graph.initializer}
-    dependent = {info.name for info in proto.graph.input} - weights
+def data_dependent_outputs(graph: onnx.GraphProto) -> list[str]:
+    """Outputs of a graph's nodes that depend on its data inputs, in network order."""
+    weights = {tensor.name for tensor in graph.initializer}
+    dependent = {info.name for info in graph.input} - weights
     names: list[str] = []
-    for node in proto.graph.node:
+    for node in graph.node:
         if dependent.intersection(node.input) or dependent & names_read_inside(node):
             outputs = [name for name in node.output if name]
             dependent.update(outputs)

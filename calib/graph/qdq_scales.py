@@ -53,7 +53,7 @@ def read_qdq_scales(model: OnnxModel) -> QdqScales:
     """
     graph = model.proto.graph
     known = constants(graph)
-    activations = {info.name for info in graph.input} | set(data_dependent_outputs(model.proto))
+    activations = {info.name for info in graph.input} | set(data_dependent_outputs(graph))
     activations -= {tensor.name for tensor in graph.initializer}
     names = _Names(graph)
     scales: dict[str, float] = {}
