@@ -11,8 +11,8 @@ import onnx
 from calib.calibrators import Sidecar
 from calib.calibrators.cache_lint import Finding
 from calib.calibrators.cache_names import helper_reason, nearest_names
+from calib.graph.dependence import data_dependent_outputs
 from calib.graph.intake import OnnxModel
-from calib.graph.observed import data_dependent_outputs
 from calib.graph.subgraphs import all_graphs, inner_graphs
 
 __all__ = [

@@ -10,7 +10,7 @@ import onnx
 
 from calib.calibrators import unusable_reason
 from calib.calibrators.cache_lint import mask_tensors
-from calib.graph.observed import data_dependent_outputs
+from calib.graph.dependence import data_dependent_outputs
 from calib.graph.subgraphs import names_read_inside
 from calib.graph.weights import constants
 

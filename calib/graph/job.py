@@ -220,7 +220,7 @@ def count_range(
         batches=job.batches,
         calibrator=calibrator,
         tensorrt=job.tensorrt,
-        notes=job.dataset.notes,
+        notes=(*job.dataset.notes, *session.notes),
     )
     with _collector(job, session, calibrator, only) as collector:
         saver = _Saver(partial, state)
@@ -260,7 +260,7 @@ def count_stream(job: CalibrationJob, stream: Stream) -> Counted:
             batches=job.batches,
             calibrator=calibrator,
             tensorrt=job.tensorrt,
-            notes=stream.notes,
+            notes=(*stream.notes, *session.notes),
         )
         return Counted(partial, collector.notes)
 

@@ -7,6 +7,7 @@ from google.protobuf.message import EncodeError
 from onnx import version_converter
 
 from calib.errors import ModelError
+from calib.graph.foreign import give_domain, take_domain
 from calib.graph.intake import OnnxModel
 from calib.graph.old_resizing import NEW_RESIZE, mend_resizing
 from calib.graph.targets import Target
@@ -80,6 +81,7 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
     del proto.graph.input[:]
     proto.graph.input.extend(inputs)
     proto.ir_version = max(proto.ir_version, _QDQ_IR_VERSION)
+    give_domain(proto)
     resizing: list[str] = []
     try:
         converted = version_converter.convert_version(proto, least)
@@ -93,6 +95,7 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
             f"failed: {reason}. Export the network again with opset {least} or higher."
         ) from error
     converted.ir_version = proto.ir_version
+    take_domain(converted)
     notes = [f"opset raised from {model.opset} to {least}: {_needing(least)} it", *resizing]
     lost = _restore_names(model.proto.graph, converted.graph)
     if lost:

@@ -11,8 +11,8 @@ import onnx
 
 from calib.data import Array
 from calib.errors import ModelError
+from calib.graph.dependence import data_dependent_outputs
 from calib.graph.intake import OnnxModel
-from calib.graph.observed import data_dependent_outputs
 from calib.graph.weights import as_array, constants
 
 __all__ = ["QdqScales", "read_qdq_scales"]
