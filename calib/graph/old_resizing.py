@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from calib.graph.graph_edit import FreshNames
+from calib.graph.graph_edit import FreshNames, drop_unread
 from calib.graph.graph_view import label
 from calib.graph.subgraphs import inner_graphs
 from calib.graph.weights import as_array, constants
@@ -24,7 +24,7 @@ __all__ = ["NEW_RESIZE", "mend_resizing"]
 NEW_RESIZE = 11
 """The first opset whose Resize says how coordinates and pixels are found."""
 
-_SCALES = 2
+_REGION, _SCALES = 1, 2
 
 
 def mend_resizing(proto: onnx.ModelProto) -> list[str]:
@@ -49,13 +49,19 @@ def _mend_graph(
 ) -> None:
     known = {**outer, **constants(graph)}
     mended: list[onnx.NodeProto] = []
+    # The converter makes an empty constant of what no mode here looks at.
+    regions: list[str] = []
     for node in graph.node:
         for inner in inner_graphs(node):
             _mend_graph(inner, known, names, unknown)
         old = node.op_type == "Resize" and node.domain in ("", "ai.onnx")
+        if old:
+            regions.append(node.input[_REGION])
+            node.input[_REGION] = ""
         mended.extend(_mended(node, known, graph, names, unknown) if old else [node])
     del graph.node[:]
     graph.node.extend(mended)
+    drop_unread(graph, regions)
 
 
 def _mended(

@@ -98,6 +98,7 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
     take_domain(converted)
     notes = [f"opset raised from {model.opset} to {least}: {_needing(least)} it", *resizing]
     lost = _restore_names(model.proto.graph, converted.graph)
+    _restore_node_names(model.proto.graph, converted.graph)
     if lost:
         notes.append(f"tensors that the new opset computes otherwise stay in float: {', '.join(lost[:5])}")
     return converted, notes
@@ -131,6 +132,14 @@ def _restore_names(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]
         for node in after.node:
             node.input[:] = [renamed.get(name, name) for name in node.input]
             node.output[:] = [renamed.get(name, name) for name in node.output]
+
+
+def _restore_node_names(before: onnx.GraphProto, after: onnx.GraphProto) -> None:
+    """Names nodes that the converter made of others, by what they compute."""
+    called = {node.output[0]: node.name for node in before.node if node.output and node.name}
+    for node in after.node:
+        if not node.name and node.output:
+            node.name = called.get(node.output[0], "")
 
 
 def _changed_inputs(now: onnx.NodeProto, was: onnx.NodeProto | None) -> list[tuple[str, str]]:

@@ -145,3 +145,21 @@ def test_quantized_model_is_the_originals_with_rounded_values() -> None:
     # Half a step of each of 27 values, times weights of 0.2 on average, and of each weight.
     step = float(np.abs(x).max()) / 127
     assert 0 < np.abs(exact - coarse).max() < 27 * step * 0.2
+
+
+def test_node_keeps_its_name_and_nothing_is_left_of_the_conversion() -> None:
+    before = model(
+        [
+            node("Upsample", ["x", "f"], ["u"], name="grow"),
+            node("Conv", ["u", "w"], ["y"], name="conv"),
+        ],
+        {"x": [1, 3, 4, 4]},
+        {"y": [1, 2, 6, 6]},
+        {"f": np.array([1, 1, 2, 2], np.float32), "w": weight(2, 3, 3, 3)},
+        opset=9,
+    )
+    after, _ = raise_opset(in_memory(before))
+    assert [(item.op_type, item.name) for item in after.graph.node] == [("Resize", "grow"), ("Conv", "conv")]
+    assert list(after.graph.node[0].input) == ["x", "", "f"]
+    kept = quantize_model(in_memory(before), {"u": 0.02}, ["grow"])
+    assert [pair.tensor for pair in kept.activations] == ["u"]
