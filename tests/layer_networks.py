@@ -31,7 +31,7 @@ class Layer:
         floor: The least SQNR of INT8 against FP32, in dB; None for what ``least_sqnr`` says.
         reason: Why another one, or more noise.
         ties: Whether many values lie halfway between two steps, so that how they round is a matter of chance.
-        refused: Operator that TensorRT-RTX does not parse; empty where it builds the network.
+        refused: The nodes that TensorRT-RTX, which has no plug-ins, does not parse; none where it builds it.
         time_first: Whether samples lie along the second axis.
     """
 
@@ -44,7 +44,7 @@ class Layer:
     noises: int | None = None
     floor: float | None = None
     reason: str = ""
-    refused: str = ""
+    refused: tuple[str, ...] = ()
     time_first: bool = False
     ties: bool = False
 
@@ -226,8 +226,9 @@ LAYERS: Mapping[str, Layer] = MappingProxyType(
         "max pooling, rounded up": between(
             layer("MaxPool", ["c"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
         ),
-        "max pooling, padded and dilated": between(
-            layer("MaxPool", ["c"], kernel_shape=[3, 3], dilations=[2, 2], **SAME)
+        "max pooling, padded": between(layer("MaxPool", ["c"], kernel_shape=[3, 3], **SAME)),
+        "max pooling, dilated": between(
+            layer("MaxPool", ["c"], kernel_shape=[3, 3], dilations=[2, 2], **SAME), refused=("layer",)
         ),
         "average pooling": averaged(strides=[2, 2]),
         "average pooling, padding counted": averaged(count_include_pad=1, **SAME),
@@ -248,7 +249,7 @@ LAYERS: Mapping[str, Layer] = MappingProxyType(
             node("MaxPool", ["c"], ["p", "i"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
             layer("MaxUnpool", ["p", "i"], kernel_shape=[2, 2], strides=[2, 2]),
             floats=("pool", "layer"),
-            refused="MaxUnpool",
+            refused=("pool", "layer"),
             floor=20,
             reason="where the largest of four values is another one after rounding, it goes elsewhere",
         ),
@@ -303,11 +304,12 @@ LAYERS: Mapping[str, Layer] = MappingProxyType(
                 coordinate_transformation_mode="half_pixel",
             ),
             weights={"rois": BOXES, "which": np.zeros(3, np.int64)},
+            refused=("layer",),
         ),
         "RoI pooling": between(
             layer("MaxRoiPool", ["c", "rois"], pooled_shape=[2, 2]),
             weights={"rois": np.concatenate([np.zeros((3, 1), np.float32), np.floor(BOXES)], axis=1)},
-            refused="MaxRoiPool",
+            refused=("layer",),
         ),
         "upsampling, nearest": resized("nearest", "asymmetric", nearest_mode="floor"),
         "upsampling, linear": resized("linear"),

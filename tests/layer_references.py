@@ -130,7 +130,8 @@ REFERENCES: Mapping[str, Reference] = MappingProxyType(
         "transposed, grouped": alone(F.conv_transpose2d, stride=2, groups=2),
         "max pooling": simply(F.max_pool2d, 2),
         "max pooling, rounded up": simply(F.max_pool2d, 3, 2, ceil_mode=True),
-        "max pooling, padded and dilated": simply(F.max_pool2d, 3, 1, 1, 2),
+        "max pooling, padded": simply(F.max_pool2d, 3, 1, 1),
+        "max pooling, dilated": simply(F.max_pool2d, 3, 1, 1, 2),
         "average pooling": pooled(kernel_size=3, stride=2),
         "average pooling, padding counted": pooled(kernel_size=3, stride=1, padding=1),
         "average pooling, padding not counted": pooled(
