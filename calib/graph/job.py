@@ -23,6 +23,7 @@ from calib.graph.collection import Collector
 from calib.graph.feeds import FeedBuilder
 from calib.graph.intake import OnnxModel
 from calib.graph.observed import ObservedSession
+from calib.graph.open_sizes import asking_for_a_size
 from calib.progress import track
 
 __all__ = [
@@ -112,7 +113,7 @@ class CalibrationJob:
         if isinstance(self.dataset, Stream):
             raise UsageError("A reader is read in order and whole: it has no ranges of batches.")
         samples = range(start * self._size, min(stop * self._size, len(self.dataset)))
-        return self.dataset.subset(samples).batches(self._size)
+        return asking_for_a_size(self.dataset.subset(samples).batches(self._size), self.model)
 
     @cached_property
     def origin(self) -> Origin:
