@@ -97,6 +97,9 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
     converted.ir_version = proto.ir_version
     take_domain(converted)
     notes = [f"opset raised from {model.opset} to {least}: {_needing(least)} it", *resizing]
+    if proto.ir_version > model.proto.ir_version:
+        was, now = model.proto.ir_version, proto.ir_version
+        notes.append(f"IR version raised from {was} to {now}: opset {least} came with it")
     lost = _restore_names(model.proto.graph, converted.graph)
     _restore_node_names(model.proto.graph, converted.graph)
     if lost:
