@@ -102,7 +102,7 @@ def adds_constant(node: onnx.NodeProto, graph: GraphView) -> bool:
         node: An Add.
         graph: Its graph.
     """
-    return not all(name in graph.moving for name in node.input)
+    return any(name not in graph.moving or _is_bias(name, graph) for name in node.input)
 
 
 def fused_convolution(tensor: str, graph: GraphView, quantized: set[int]) -> int | None:
@@ -126,8 +126,9 @@ def fused_convolution(tensor: str, graph: GraphView, quantized: set[int]) -> int
 
 def _folded_input(node: onnx.NodeProto, graph: GraphView) -> str:
     """The data of a node that is folded into a convolution before it; empty where it is no such node."""
-    if node.op_type == "Add" and any(_is_bias(name, graph) for name in node.input):
-        return next((name for name in node.input if name in graph.moving), "")
+    if node.op_type == "Add":
+        data = [name for name in node.input if not _is_bias(name, graph)]
+        return data[0] if len(data) == 1 else ""
     folded = node.op_type in _FOLDED and (node.op_type != "Dropout" or commutes(node))
     return str(node.input[0]) if folded else ""
 

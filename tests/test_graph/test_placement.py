@@ -238,6 +238,12 @@ def test_average_pooling_beside_float_stays_in_float(
 BIASES = {
     "reshaped": [node("Reshape", ["bias", "shape"], ["b"]), node("Add", ["c", "b"], ["s"])],
     "reshaped, first": [node("Reshape", ["bias", "shape"], ["b"]), node("Add", ["b", "c"], ["s"])],
+    "reshaped to the data": [
+        node("Shape", ["x"], ["wide"], start=1, end=2),
+        node("Concat", ["one", "wide", "one", "one"], ["to"], axis=0),
+        node("Reshape", ["bias", "to"], ["b"]),
+        node("Add", ["b", "c"], ["s"]),
+    ],
     "unsqueezed": [node("Unsqueeze", ["bias", "axes"], ["b"]), node("Add", ["c", "b"], ["s"])],
     "one for all": [
         node("Constant", [], ["b"], value=numpy_helper.from_array(np.float32(0.5))),
@@ -260,7 +266,7 @@ def test_sum_with_a_constant_is_a_bias_and_no_residual_sum(name: str) -> None:
         {"y": None},
         {
             **{"w": weight(4, 4, 1, 1), "bias": weight(4), "shape": np.array([1, 4, 1, 1])},
-            "axes": np.array([0, 2, 3]),
+            **{"axes": np.array([0, 2, 3]), "one": np.array([1])},
         },
     )
     for scales in (["x", "c", "s", "r", "y"], ["x", "c", "b", "bias", "s", "r", "y"]):
@@ -284,7 +290,7 @@ def test_residual_sum_behind_a_bias_fuses_into_the_convolution(name: str) -> Non
         {"y": None},
         {
             **{"w": weight(4, 4, 1, 1), "bias": weight(4), "shape": np.array([1, 4, 1, 1])},
-            "axes": np.array([0, 2, 3]),
+            **{"axes": np.array([0, 2, 3]), "one": np.array([1])},
         },
     )
     assert placed(quantized(proto, ["x", "c", "s", "d", "y"])) == {"x": ("conv", "sum")}
