@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calib.errors import DatasetError, UsageError
+from calib.errors import DatasetError, MixedShapesError, UsageError
 
 __all__ = ["Array", "Batch", "Dataset", "Sample"]
 
@@ -171,7 +171,7 @@ def _check_same_form(first: Sample, sample: Sample) -> None:
         )
     for name, array in sample.inputs.items():
         if array.shape != first.inputs[name].shape:
-            raise DatasetError(
+            raise MixedShapesError(
                 f"Input {name!r} of sample {sample.origin or sample.id} has shape {array.shape}, but "
                 f"{first.origin or first.id} in the same batch has {first.inputs[name].shape}. "
                 "Resize all samples alike in the recipe, or use batch size 1."
