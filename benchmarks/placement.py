@@ -114,17 +114,36 @@ def build(work: Path, name: str, batch: int, level: int) -> None:
             config.int8_calibrator = cache_calibrator(api, CalibrationCache.read(work / f"{name}.cache"))
         timings = timings or config.create_timing_cache(b"")
         config.set_timing_cache(timings, True)
-        plan = builder.build_serialized_network(network, config)
-        if plan is None and level:
-            # TensorRT 8.6.0 fails on some networks at its higher levels.
-            print(name, batch, form, f"NOT BUILT at level {level}; level 0 then", flush=True)
-            config.builder_optimization_level = 0
-            plan = builder.build_serialized_network(network, config)
-        seconds, reached = time.monotonic() - start, config.builder_optimization_level
+        plan, how = serialize(trt, builder, network, config, form)
+        seconds = time.monotonic() - start
         print(name, batch, form, f"{seconds:.0f} s" if plan else "NOT BUILT", flush=True)
         if plan:
             (work / f"{name}.{batch}.{form}.plan").write_bytes(bytes(plan))
-            (work / f"{name}.{batch}.{form}.level").write_text(str(reached))
+            (work / f"{name}.{batch}.{form}.level").write_text(how)
+
+
+def serialize(trt: Any, builder: Any, network: Any, config: Any, form: str) -> tuple[Any, str]:
+    """The engine, and its level; TensorRT 8.6.0 fails on some networks as they are.
+
+    Transposed convolutions of the implicit engine are then bound to FP16; if that does not help, level 0.
+    """
+    level = config.builder_optimization_level
+    plan = builder.build_serialized_network(network, config)
+    if plan is None and form == "implicit":
+        layers = [network.get_layer(index) for index in range(network.num_layers)]
+        transposed = [layer for layer in layers if layer.type == trt.LayerType.DECONVOLUTION]
+        for layer in transposed:
+            layer.precision = trt.float16
+            layer.set_output_type(0, trt.float16)
+        if transposed:
+            config.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
+            plan = builder.build_serialized_network(network, config)
+            if plan is not None:
+                return plan, f"{level}, ConvTranspose in FP16"
+    if plan is None and level:
+        config.builder_optimization_level = 0
+        return builder.build_serialized_network(network, config), "0"
+    return plan, str(level)
 
 
 def configure(trt: Any, builder: Any, network: Any, batch: int, level: int) -> Any:
@@ -183,7 +202,7 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
                     "network": name,
                     "batch": batch,
                     "form": form,
-                    "level": int((work / f"{name}.{batch}.{form}.level").read_text()),
+                    "level": (work / f"{name}.{batch}.{form}.level").read_text(),
                     "ms": latency.median_ms,
                     "p90_ms": latency.p90_ms,
                     "sqnr_db": sqnr_db(reference, outputs[form]),

@@ -38,6 +38,7 @@ class Target:
             "but for matmul", where all weights of a model with a MatMul stay in float, with both nodes,
             which the builder folds.
         remark: What is to know about the runtime.
+        float_attention: Whether the multiplications of a network with attention are faster in float.
         whole_shapes: Whether its parser takes every Shape for that of all axes, whatever part is asked for.
     """
 
@@ -49,6 +50,7 @@ class Target:
     scale_types: tuple[FloatType, ...]
     weights: Literal["int8", "but for matmul"]
     remark: str
+    float_attention: bool = False
     whole_shapes: bool = False
 
 
@@ -65,6 +67,7 @@ _ALL = (
         # convertMyelinWeightsToFp32, "params.weights.type() != DataType::kINT8".
         "but for matmul",
         "Build with the INT8 flag set and without a calibrator.",
+        float_attention=True,
         whole_shapes=True,
     ),
     Target(
