@@ -53,6 +53,7 @@ class OnnxRuntimeRunner:
         precision: "fp32", "fp16" or "int8".
         clock: How ``time_ms`` measures.
         on_gpu: False.
+        place: "CPU".
         note: What a reader of the figures must know.
         simulated: True where the arithmetic of the precision is simulated in float.
         input_names: What must be fed; initializers are not.
@@ -64,6 +65,7 @@ class OnnxRuntimeRunner:
     name = "onnxruntime"
     clock = "host clock (perf_counter) around a synchronous run"
     on_gpu = False
+    place = "CPU"
 
     def __init__(
         self,

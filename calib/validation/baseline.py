@@ -35,6 +35,8 @@ __all__ = [
     "read_baseline",
     "read_reference",
     "sqnr_name",
+    "timed_device",
+    "timed_on_gpu",
     "write_baseline",
 ]
 
@@ -79,6 +81,7 @@ class BaselineRun:
         median_ms: Latency p50 on a GPU; None where it was simulated or not measured.
         batch_size: Samples of a timed batch.
         engine_bytes: Size of the TensorRT engine.
+        device: GPU that the latency was measured on; empty without one.
     """
 
     precision: str
@@ -91,6 +94,7 @@ class BaselineRun:
     median_ms: float | None = None
     batch_size: int | None = None
     engine_bytes: int | None = None
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,7 @@ def _baseline_run(results: Results, run: PrecisionRun, noise: dict[tuple[str, st
         median_ms=_rounded(latency.median_ms) if latency else None,
         batch_size=latency.batch_size if latency else None,
         engine_bytes=run.engine.engine_bytes if run.engine else None,
+        device=timed_device(results, run) if latency else "",
     )
 
 
@@ -244,10 +249,25 @@ def sqnr_name(output: str) -> str:
     return f"SQNR of {output}"
 
 
+def timed_on_gpu(run: PrecisionRun) -> bool:
+    """Whether a run was timed on a GPU, by its own record; engines run nowhere else."""
+    if run.latency is None or run.latency.on_gpu is None:
+        return run.latency is not None and run.runner == "tensorrt"
+    return run.latency.on_gpu
+
+
 def measured_latency(run: PrecisionRun) -> Latency | None:
-    """A run's latency where it was measured on the target; None where it was simulated, or not measured."""
+    """A run's latency where it was measured on a GPU; None where it was simulated, or not measured there."""
     simulated = run.simulated or run.latency is None or run.latency.simulated
-    return None if simulated else run.latency
+    return run.latency if not simulated and timed_on_gpu(run) else None
+
+
+def timed_device(results: Results, run: PrecisionRun) -> str:
+    """The GPU that a run was timed on; empty where there is none, or it is not known."""
+    if not timed_on_gpu(run):
+        return ""
+    assert run.latency is not None
+    return run.latency.device or results.environment.gpu or ""
 
 
 def _rounded(value: float | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from calib.errors import UsageError
-from calib.validation.baseline import measured_latency
+from calib.validation.baseline import measured_latency, timed_device
 from calib.validation.gate_case import Case
 from calib.validation.latency_ratios import latency_ratio
 from calib.validation.results import Latency, LatencyRatio, OutputError, PrecisionRun
@@ -93,6 +93,10 @@ def judge_latency(case: Case) -> GateOutcome:
     refusal, theirs = _refusal(case, peer), measured_latency(peer)
     if refusal or theirs is None:
         return case.outcome("fail", refusal, subject="latency", against=against)
+    here, there = timed_device(case.results, case.run), timed_device(case.results, peer)
+    if here != there:
+        reason = f"another device: {case.run.label} ran on {here}, {peer.label} on {there}"
+        return case.outcome("fail", reason, subject="latency", against=against)
     if theirs.batch_size != ours.batch_size:
         reason = f"batches of {ours.batch_size} cannot be compared with batches of {theirs.batch_size}"
         return case.outcome("fail", reason, subject="latency", against=against)
@@ -104,18 +108,20 @@ def _refusal(case: Case, run: PrecisionRun) -> str:
         return f"the latency of {run.label} was not measured"
     if run.simulated or run.latency.simulated:
         return f"refused: the latency of {run.label} is of a simulation and says nothing of TensorRT's speed"
-    if not case.results.environment.gpu:
-        return f"refused: the latency of {run.label} was not measured on a GPU"
+    if not timed_device(case.results, run):
+        where = f", but on {run.latency.device}" if run.latency.device else ", as far as the results say"
+        return f"refused: the latency of {run.label} was not measured on a GPU{where}"
     return ""
 
 
 def _latency_of_baseline(case: Case, ours: Latency) -> GateOutcome:
     assert case.baseline is not None
-    device, stored = case.baseline.environment.get("gpu"), case.stored
+    stored, here = case.stored, timed_device(case.results, case.run)
     if stored is None or stored.median_ms is None:
         return case.outcome("fail", "the baseline has no measured latency of this run", subject="latency")
-    if device != case.results.environment.gpu:
-        reason = f"another device: {case.results.environment.gpu} now, {device or 'none'} in the baseline"
+    device = stored.device or case.baseline.environment.get("gpu")
+    if not here or device != here:
+        reason = f"another device: {here or 'unknown'} now, {device or 'none'} in the baseline"
         return case.outcome("fail", reason, subject="latency")
     if stored.batch_size != ours.batch_size:
         reason = f"batches of {ours.batch_size} now, of {stored.batch_size} in the baseline"

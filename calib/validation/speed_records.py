@@ -46,6 +46,8 @@ class Latency:
         warmup_ms: Every batch run before, in order; the first is ``first_ms``.
         parts: The other times of the same batches: transfers, enqueue, end to end. Empty on a CPU.
         cuda_graph: Whether a captured CUDA graph was launched.
+        device: What ran the batches: the GPU's name, or "CPU"; empty where results do not say.
+        on_gpu: Whether that is a GPU; None where results do not say.
     """
 
     batch_size: int
@@ -64,6 +66,8 @@ class Latency:
     warmup_ms: tuple[float, ...] = ()
     parts: tuple[LatencyPart, ...] = ()
     cuda_graph: bool = False
+    device: str = ""
+    on_gpu: bool | None = None
 
 
 @dataclass(frozen=True)

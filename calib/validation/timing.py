@@ -58,7 +58,7 @@ def time_variants(
         measured = measure_latency(runners, [feeds] * len(runners), host, simulated=simulated)
         found.update(zip(on_cpu, measured, strict=True))
     if not on_gpu:
-        return Timing(tuple(found.get(index) for index in range(len(variants))))
+        return Timing(_placed(variants, found))
     gpu = measure_gpu_latency(
         [variants[index].runner for index in on_gpu],
         [feeds] * len(on_gpu),
@@ -66,5 +66,12 @@ def time_variants(
         [variants[index].name.label for index in on_gpu],
     )
     found.update(zip(on_gpu, gpu.latencies, strict=True))
-    latencies = tuple(found.get(index) for index in range(len(variants)))
-    return Timing(latencies, gpu.ratios, gpu.telemetry, gpu.warnings)
+    return Timing(_placed(variants, found), gpu.ratios, gpu.telemetry, gpu.warnings)
+
+
+def _placed(variants: Sequence[Variant], found: Mapping[int, Latency]) -> tuple[Latency | None, ...]:
+    """The latency of each run, with what it ran on."""
+    return tuple(
+        replace(latency, device=variant.runner.place, on_gpu=variant.runner.on_gpu) if latency else None
+        for latency, variant in ((found.get(index), variant) for index, variant in enumerate(variants))
+    )
