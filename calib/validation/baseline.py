@@ -10,8 +10,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,8 @@ class BaselineRun:
         batch_size: Samples of a timed batch.
         engine_bytes: Size of the TensorRT engine.
         device: GPU that the latency was measured on; empty without one.
+        builds: Builds of one model that the noise of its figures is known from; None without any.
+        latency_noise: Slowest p50 divided by fastest of them.
     """
 
     precision: str
@@ -95,6 +97,8 @@ class BaselineRun:
     batch_size: int | None = None
     engine_bytes: int | None = None
     device: str = ""
+    builds: int | None = None
+    latency_noise: float | None = None
 
 
 @dataclass(frozen=True)
@@ -175,14 +179,28 @@ def ids_digest(ids: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def make_baseline(results: Results, noise: dict[tuple[str, str], float] | None = None) -> Baseline:
+def make_baseline(
+    results: Results,
+    noise: Mapping[tuple[str, str], float] | None = None,
+    latency_noise: Mapping[str, float] | None = None,
+    builds: int = 0,
+) -> Baseline:
     """Keeps of results what later ones are compared with.
 
     Args:
         results: What a validation run found.
-        noise: (label of a run, figure) → largest difference between rebuilds of one model.
+        noise: (label of a run, figure) → largest difference between builds of one model.
+        latency_noise: Label of a run → slowest p50 divided by fastest of those builds.
+        builds: Number of those builds.
     """
     measured = noise or {}
+    runs = {run.label: _baseline_run(results, run, measured) for run in results.runs}
+    if builds:
+        times = latency_noise or {}
+        runs = {
+            label: replace(run, builds=builds, latency_noise=_rounded(times.get(label)))
+            for label, run in runs.items()
+        }
     environment = results.environment
     return Baseline(
         baseline_schema=BASELINE_SCHEMA,
@@ -203,11 +221,11 @@ def make_baseline(results: Results, noise: dict[tuple[str, str], float] | None =
             "tensorrt": environment.tensorrt,
             "packages": dict(environment.packages),
         },
-        runs={run.label: _baseline_run(results, run, measured) for run in results.runs},
+        runs=runs,
     )
 
 
-def _baseline_run(results: Results, run: PrecisionRun, noise: dict[tuple[str, str], float]) -> BaselineRun:
+def _baseline_run(results: Results, run: PrecisionRun, noise: Mapping[tuple[str, str], float]) -> BaselineRun:
     latency = measured_latency(run)
     hits = {name: hits_of(results, run, name) for name in SHARE_METRICS}
     return BaselineRun(

@@ -27,7 +27,7 @@ from calib.validation.classification import (
 from calib.validation.drops import correct_drops, with_drop
 from calib.validation.intervals import Floats, sqnr_interval
 from calib.validation.naming import RunName
-from calib.validation.outcomes import pack_hits
+from calib.validation.outcomes import pack_hits, pack_powers
 from calib.validation.results import Metric, OutputError, WorstSample
 from calib.validation.samples import SampleErrors, rank_samples
 from calib.validation.tensors import ErrorAccumulator
@@ -97,7 +97,13 @@ class PrecisionFindings:
         if len(signal) != len(self.samples):
             return errors
         interval = sqnr_interval(signal, noise)
-        return replace(errors, sqnr_low=interval.low, sqnr_high=interval.high, sqnr_method=interval.method)
+        return replace(
+            errors,
+            sqnr_low=interval.low,
+            sqnr_high=interval.high,
+            sqnr_method=interval.method,
+            powers=pack_powers([signal, noise]),
+        )
 
     def outcomes(self) -> dict[str, tuple[str, ...]]:
         """Whether each sample is right, packed, by the name of the figure."""

@@ -133,6 +133,8 @@ def _latency_of_baseline(case: Case, ours: Latency) -> GateOutcome:
         subject="latency",
         value=ratio,
         note="measured on different days: clocks and load may differ, and there is no interval",
+        noise=stored.latency_noise,
+        builds=case.builds,
     )
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "DatasetRecord",
     "EngineRecord",
     "Environment",
+    "KernelDifference",
     "Latency",
     "LatencyPart",
     "LatencyRatio",
@@ -31,6 +32,7 @@ __all__ = [
     "ModelRecord",
     "OutputError",
     "PrecisionRun",
+    "RebuildRecord",
     "Results",
     "Telemetry",
     "WorstSample",
@@ -88,6 +90,7 @@ class CalibrationRecord:
         seed: Seed of the choice of samples.
         dataset: Name of the calibration dataset.
         overlap: Number of validation samples that were calibrated on.
+        scales_sha256: Hash of the scales alone, whatever the header states; empty where it is not known.
     """
 
     name: str
@@ -101,6 +104,7 @@ class CalibrationRecord:
     seed: int | None = None
     dataset: str | None = None
     overlap: int | None = None
+    scales_sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,8 @@ class OutputError:
         sqnr_low: Lower end of the SQNR's 95 % interval over samples; None where there is none.
         sqnr_high: Upper end.
         sqnr_method: How it was made.
+        powers: Σ reference² and Σ error² of each sample, packed by ``calib.validation.outcomes``; empty where
+            the output has no row a sample.
     """
 
     output: str
@@ -141,6 +147,7 @@ class OutputError:
     sqnr_low: float | None = None
     sqnr_high: float | None = None
     sqnr_method: str | None = None
+    powers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -260,6 +267,56 @@ class WorstSample:
 
 
 @dataclass(frozen=True)
+class RebuildRecord:
+    """How engines of one model differ that were built again and again, without kept timings of kernels.
+
+    Attributes:
+        run: Label of the run.
+        builds: Number of builds, the run's own among them.
+        figures: Metric, or "SQNR of OUTPUT" → its value in each build, the run's own first.
+        between: For each further build the errors of its outputs against those of the first.
+        changed_answers: For each further build the number of samples that it answers otherwise.
+        median_ms: Latency p50 of each build, timed in turn; empty where latency was not measured.
+        int8_layers: INT8 layers of each build.
+        engine_bytes: Size of each build.
+    """
+
+    run: str
+    builds: int
+    figures: dict[str, tuple[float | None, ...]]
+    between: tuple[tuple[OutputError, ...], ...]
+    changed_answers: tuple[int, ...] = ()
+    median_ms: tuple[float, ...] = ()
+    int8_layers: tuple[int, ...] = ()
+    engine_bytes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class KernelDifference:
+    """How far integer kernels are from the simulation in float of the same Q/DQ model, on one output.
+
+    Attributes:
+        run: Label of the run with integer kernels.
+        simulation: Label of the simulated run.
+        output: The output.
+        scale: Its scale in the calibration cache; None where it has none.
+        max_abs: Largest absolute difference; None where the outputs cannot be compared.
+        max_steps: The same in steps of the scale.
+        mean_steps: Mean absolute difference in steps of the scale.
+        sqnr_db: SQNR of the kernels' output against the simulation's; None where they are equal.
+    """
+
+    run: str
+    simulation: str
+    output: str
+    scale: float | None
+    max_abs: float | None
+    max_steps: float | None
+    mean_steps: float | None
+    sqnr_db: float | None
+
+
+@dataclass(frozen=True)
 class Environment:
     """The machine and software of a run."""
 
@@ -298,6 +355,8 @@ class Results:
         warnings: What a reader must know before believing a figure.
         ratios: Latency of the runs against each other, measured on a GPU.
         telemetry: The GPU's clocks, power and temperature during the latency measurement.
+        rebuilds: What differs between builds of one engine, where several were made.
+        kernels: Integer kernels beside the simulation, where they were run.
     """
 
     schema: int
@@ -316,6 +375,8 @@ class Results:
     warnings: tuple[str, ...] = ()
     ratios: tuple[LatencyRatio, ...] = ()
     telemetry: Telemetry | None = None
+    rebuilds: tuple[RebuildRecord, ...] = ()
+    kernels: tuple[KernelDifference, ...] = ()
 
     def to_json(self) -> str:
         """The record as strict JSON, indented."""

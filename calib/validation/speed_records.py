@@ -135,6 +135,7 @@ class EngineRecord:
         fusion: What fusion did to the graph, in words.
         slowest: Names of the layers that took most time, each with precision and share of the time.
         costs: Of an INT8 engine beside one in FP16: what its time goes to, in words, the costliest first.
+        nodes: ONNX node → precision of the layer that computes it, as far as the inspector tells.
     """
 
     tensorrt: str
@@ -151,3 +152,4 @@ class EngineRecord:
     fusion: tuple[str, ...] = ()
     slowest: tuple[tuple[str, str, float], ...] = ()
     costs: tuple[str, ...] = ()
+    nodes: dict[str, str] = field(default_factory=dict)

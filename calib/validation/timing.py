@@ -30,6 +30,15 @@ class Timing:
     telemetry: Telemetry | None = None
     warnings: tuple[str, ...] = ()
 
+    def of_first(self, variants: Sequence[Variant]) -> Timing:
+        """The same of the first runs alone: what concerns other ones is left out."""
+        labels = {variant.name.label for variant in variants}
+        return replace(
+            self,
+            latencies=self.latencies[: len(variants)],
+            ratios=tuple(one for one in self.ratios if {one.candidate, one.against} <= labels),
+        )
+
 
 def time_variants(
     variants: Sequence[Variant],

@@ -162,7 +162,8 @@ class TestLatency:
         kept = {"baseline": baseline, "against": "baseline"}
         found = only(results, max_latency_ratio=1.05, **kept)
         assert (found.verdict, found.value) == ("pass", pytest.approx(1.0, rel=1e-5))
-        other = replace(baseline, environment={**baseline.environment, "gpu": "NVIDIA L4"})
+        runs = {label: replace(run, device="NVIDIA L4") for label, run in baseline.runs.items()}
+        other = replace(baseline, runs=runs)
         refused = only(results, max_latency_ratio=1.05, **{**kept, "baseline": other})
         assert refused.verdict == "fail"
         assert refused.reason == "another device: NVIDIA H200 now, NVIDIA L4 in the baseline"
