@@ -42,7 +42,8 @@ def compare_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Say what changed between two results of one model: two TensorRT versions, machines or commits."""
-    from calib.report.qualification import qualification_text, write_qualification
+    from calib.report.qualification import write_qualification
+    from calib.report.qualification_text import qualification_text
     from calib.validation import compare
 
     found = compare(

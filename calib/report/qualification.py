@@ -1,4 +1,4 @@
-"""A comparison of two results files as text, Markdown and a page."""
+"""A comparison of two results files as Markdown and a page."""
 
 from __future__ import annotations
 
@@ -11,21 +11,31 @@ from calib.errors import require
 from calib.files import check_writable, write_text
 from calib.report import numbers
 from calib.report.blocks import Block, Bullets, Cell, Column, Document, Paragraph, Section, Table, Tone
-from calib.report.gates import gate_lines, p_text
+from calib.report.gates import p_text
 from calib.report.html import to_html
 from calib.report.markdown import to_markdown
+from calib.report.qualification_text import (
+    WEIGHTS,
+    amount,
+    chance_of,
+    change_interval,
+    difference,
+    figure,
+    left_out,
+    qualification_headline,
+    ratio_interval,
+    within_noise,
+)
 from calib.report.text import visible
 from calib.validation.qualification import (
     EngineShift,
-    Flip,
     Flips,
     LatencyShift,
     OutputShift,
     Qualification,
-    Shift,
 )
 
-__all__ = ["QualificationFiles", "qualification_headline", "qualification_text", "write_qualification"]
+__all__ = ["QualificationFiles", "build_document", "write_qualification"]
 
 _TONES: dict[str, Tone] = {
     "worse": "bad",
@@ -38,8 +48,6 @@ _TONES: dict[str, Tone] = {
     "became right": "good",
     "pass": "good",
 }
-_WEIGHTS = {"unfair": "unfair", "doubt": "doubtful", "subject": "changed"}
-_SHOWN = 5
 _MOVED = 40
 
 
@@ -81,165 +89,6 @@ def write_qualification(found: Qualification, out_dir: str | os.PathLike[str]) -
     )
 
 
-def qualification_headline(found: Qualification) -> str:
-    """What came out, in one sentence.
-
-    >>> qualification_headline(Qualification("a", "b", "m", "d", 9, (), (), (), (), (), ()))
-    'no figure got worse by more than chance and noise explain'
-    """
-    worse = [f"{one.run} {one.figure}" for one in found.worse]
-    better = [f"{one.run} {one.figure}" for one in found.better]
-    parts = [f"worse: {', '.join(worse)}"] if worse else []
-    parts += [f"better: {', '.join(better)}"] if better else []
-    said = "; ".join(map(visible, parts)) or "no figure got worse by more than chance and noise explain"
-    return said if found.verdict is None else f"{found.verdict.upper()}; {said}"
-
-
-def qualification_text(found: Qualification) -> str:
-    """The comparison for a terminal."""
-    lines = [
-        f"{visible(found.model)} on {visible(found.dataset)}, {found.samples} samples: "
-        f"{qualification_headline(found)}",
-        f"  {visible(found.old)} → {visible(found.new)}",
-    ]
-    for title, part in (
-        ("What is not the same:", _circumstance_lines(found)),
-        ("Figures:", [f"  {_shift_text(one)}" for one in found.shifts if one.status != "same"]),
-        ("Answers:", [line for flips in found.flips for line in _flip_lines(flips)]),
-        ("Latency:", [f"  {_latency_text(one)}" for one in found.latencies]),
-        ("Engines:", [f"  {_engine_text(one)}" for one in found.engines]),
-        ("Gates:", [line for one in found.gates for line in gate_lines(one, 9)]),
-    ):
-        lines += [title, *part] if part else []
-    same = sum(one.status == "same" for one in found.shifts)
-    lines += [f"{same} figures are the same."] if same else []
-    lines += [text for text in _left_out(found)]
-    return "\n".join(lines)
-
-
-def _left_out(found: Qualification) -> Iterator[str]:
-    if found.only_old:
-        yield f"Only in the old results: {visible(', '.join(found.only_old))}."
-    if found.only_new:
-        yield f"Only in the new results: {visible(', '.join(found.only_new))}."
-
-
-def _circumstance_lines(found: Qualification) -> list[str]:
-    return [
-        f"  {_WEIGHTS[one.weight]:<8}  {visible(one.what)}: {visible(one.before)} → {visible(one.after)}"
-        + (f" ({visible(one.note)})" if one.note else "")
-        for one in found.circumstances
-    ]
-
-
-def _shift_text(one: Shift) -> str:
-    change = f", change {_difference(one)}" if one.difference is not None else ""
-    ends = _ends(one)
-    interval = "" if ends == numbers.MISSING else f" ({ends}, 95% interval)"
-    p_value = _p_value(one)
-    chance = "" if p_value == numbers.MISSING else f", p = {p_value}".replace("= <", "< ")
-    noise = "" if one.noise is None else f", builds differ by up to {_amount(one.noise, one.unit)}"
-    return (
-        f"{visible(one.run)} {visible(one.figure)}: {_figure(one.before, one.unit)} → "
-        f"{_figure(one.after, one.unit)}: {one.status}{change}{interval}{chance}{noise}"
-    )
-
-
-def _figure(value: float | None, unit: str) -> str:
-    if value is None:
-        return "null"
-    if unit == "dB":
-        return f"{numbers.decibels(value)} dB"
-    return numbers.percent(value) if unit == "share" else numbers.significant(value)
-
-
-def _amount(value: float, unit: str) -> str:
-    """A difference with its unit."""
-    if unit == "share":
-        return f"{numbers.significant(100 * value)} points"
-    return f"{numbers.significant(value)} {unit}".rstrip()
-
-
-def _difference(one: Shift) -> str:
-    if one.difference is None:
-        return numbers.MISSING
-    sign = "+" if one.difference > 0 else ""
-    return f"{sign}{_amount(one.difference, one.unit)}"
-
-
-def _ends(one: Shift) -> str:
-    if one.low is None or one.high is None:
-        return numbers.MISSING
-    if one.unit == "share":
-        return numbers.points_interval(one.low, one.high)
-    return " to ".join(f"{'+' if end > 0 else ''}{numbers.significant(end)}" for end in (one.low, one.high))
-
-
-def _p_value(one: Shift) -> str:
-    value = one.p_value if one.p_adjusted is None else one.p_adjusted
-    return numbers.MISSING if value is None else numbers.probability(value)
-
-
-def _flip_lines(flips: Flips) -> list[str]:
-    if not flips.changed:
-        return []
-    sides = (
-        ""
-        if flips.became_wrong is None
-        else (f": {flips.became_wrong} became wrong, {flips.became_right} became right")
-    )
-    lines = [f"  {visible(flips.run)}: {flips.changed} of {flips.samples} changed{sides}"]
-    lines += [f"    {_flip_text(one)}" for one in flips.listed[:_SHOWN]]
-    left = flips.changed - min(_SHOWN, len(flips.listed))
-    return [*lines, *([f"    and {left} more"] if left else [])]
-
-
-def _flip_text(one: Flip) -> str:
-    label = "" if one.label is None else f", label {one.label}"
-    level = "" if one.sqnr_db is None else f", SQNR {numbers.decibels(one.sqnr_db)} dB"
-    return f"{visible(one.sample_id)}{label}: {one.before} → {one.after}, {one.effect}{level}"
-
-
-def _latency_text(one: LatencyShift) -> str:
-    ends = " → ".join(f"{numbers.milliseconds(value)} ms" for value in (one.before_ms, one.after_ms))
-    if one.ratio is None:
-        return f"{visible(one.run)}: {ends}: not compared: {visible(one.note)}"
-    interval = _ratio_ends(one)
-    interval = "" if interval == numbers.MISSING else f" ({interval}, 95% interval)"
-    noise = "" if one.noise is None else f", builds differ by up to {numbers.significant(one.noise, 4)} times"
-    within = ": within the noise" if _within(one) else ""
-    return f"{visible(one.run)}: {ends}: {numbers.significant(one.ratio, 4)} times{interval}{noise}{within}"
-
-
-def _within(one: LatencyShift) -> bool:
-    return bool(one.ratio and one.noise and max(one.ratio, 1 / one.ratio) <= one.noise)
-
-
-def _ratio_ends(one: LatencyShift) -> str:
-    if one.low is None or one.high is None:
-        return numbers.MISSING
-    return f"{numbers.significant(one.low, 4)} to {numbers.significant(one.high, 4)}"
-
-
-def _engine_text(one: EngineShift) -> str:
-    size = " → ".join(map(numbers.byte_size, one.engine_bytes))
-    layers = " → ".join(
-        f"{int8} of {layers}" for int8, layers in zip(one.int8_layers, one.layers, strict=True)
-    )
-    return f"{visible(one.run)}: {size}; INT8 layers {layers}; {_moved_text(one)}"
-
-
-def _moved_text(one: EngineShift) -> str:
-    if not one.known:
-        return "which node computes in what is not known of both"
-    if not one.moved:
-        return "every node computes in the same precision"
-    shown = ", ".join(f"{name} {before} → {after}" for name, before, after in one.moved[:_SHOWN])
-    left = len(one.moved) - _SHOWN
-    more = f" and {left} more" if left > 0 else ""
-    return f"{len(one.moved)} nodes compute in another precision: {visible(shown)}{more}"
-
-
 def build_document(found: Qualification) -> Document:
     """The comparison as a document, for a page and for Markdown."""
     sections = (
@@ -268,7 +117,7 @@ def build_document(found: Qualification) -> Document:
             f"{visible(found.dataset)}"
         ),
         banner="",
-        warnings=tuple(map(visible, doubts)),
+        warnings=(*map(visible, found.faults), *map(visible, doubts)),
         sections=tuple(section for section in made if section.blocks),
         footer="Made by calib from saved results alone.",
     )
@@ -281,7 +130,7 @@ def _summary(found: Qualification) -> tuple[Block | None, ...]:
     ]
     if found.builds:
         items.append(("Noise", f"known from {found.builds} builds of one model"))
-    items += [("Left out", text) for text in _left_out(found)]
+    items += [("Left out", text) for text in left_out(found)]
     return (Bullets(tuple(items)),)
 
 
@@ -301,7 +150,7 @@ def _circumstances(found: Qualification) -> Block:
             Cell(visible(one.what)),
             Cell(visible(one.before)),
             Cell(visible(one.after)),
-            Cell(_WEIGHTS[one.weight], visible(one.note), tone=_TONES.get(one.weight, "")),
+            Cell(WEIGHTS[one.weight], visible(one.note), tone=_TONES.get(one.weight, "")),
         )
         for one in found.circumstances
     ]
@@ -314,11 +163,11 @@ def _shifts(found: Qualification) -> Table:
             Cell(visible(one.run)),
             Cell(visible(one.figure)),
             Cell(one.status, tone=_TONES.get(one.status, "")),
-            Cell(_figure(one.before, one.unit)),
-            Cell(_figure(one.after, one.unit)),
-            Cell(_difference(one), "" if _ends(one) == numbers.MISSING else _ends(one)),
-            Cell(_p_value(one)),
-            Cell(numbers.MISSING if one.noise is None else _amount(one.noise, one.unit)),
+            Cell(figure(one.before, one.unit)),
+            Cell(figure(one.after, one.unit)),
+            Cell(difference(one), "" if change_interval(one) == numbers.MISSING else change_interval(one)),
+            Cell(chance_of(one)),
+            Cell(numbers.MISSING if one.noise is None else amount(one.noise, one.unit)),
         )
         for one in found.shifts
     ]
@@ -408,10 +257,10 @@ def _latencies(latencies: Sequence[LatencyShift]) -> Table | None:
             Cell(numbers.milliseconds(one.after_ms)),
             Cell(
                 numbers.MISSING if one.ratio is None else numbers.significant(one.ratio, 4),
-                "" if _ratio_ends(one) == numbers.MISSING else _ratio_ends(one),
+                "" if ratio_interval(one) == numbers.MISSING else ratio_interval(one),
             ),
             Cell(numbers.MISSING if one.noise is None else numbers.significant(one.noise, 4)),
-            Cell("within the noise" if _within(one) else visible(one.note)),
+            Cell("within the noise" if within_noise(one) else visible(one.note)),
         )
         for one in latencies
     ]

@@ -72,7 +72,7 @@ def _refusal(old: Results, new: Results, pair: Pair) -> str:
     """Why two latencies are not compared; empty where they are."""
     for when, run in (("old", pair.old), ("new", pair.new)):
         if measured_latency(run) is None:
-            return f"the {when} latency is not of a GPU: it says nothing of TensorRT's speed"
+            return f"the {when} one is not of a GPU and says nothing of TensorRT's speed"
     before, after = timed_device(old, pair.old), timed_device(new, pair.new)
     if not before or before != after:
         return f"another device: {before or 'unknown'} before, {after or 'unknown'} now"

@@ -15,7 +15,8 @@ import numpy as np
 from calib.data import Array, Batch, Dataset
 from calib.validation.baseline import sqnr_name
 from calib.validation.comparison import Comparison, PrecisionFindings
-from calib.validation.results import KernelDifference, Latency, OutputError, RebuildRecord
+from calib.validation.peer_records import BuildDifference, KernelDifference, RebuildRecord
+from calib.validation.results import Latency, OutputError
 from calib.validation.speed_records import EngineRecord
 from calib.validation.timing import Timing
 from calib.validation.variants import Variant
@@ -93,7 +94,13 @@ class Peers:
             run=labels[0],
             builds=len(labels),
             figures={name: tuple(one.get(name) for one in each) for name in each[0]},
-            between=tuple(found.output_errors() for found in self.between.findings[1:]),
+            between=tuple(
+                tuple(
+                    BuildDifference(errors.output, errors.sqnr_db, errors.max_abs, errors.verdict)
+                    for errors in found.output_errors()
+                )
+                for found in self.between.findings[1:]
+            ),
             changed_answers=self._changed(),
             median_ms=tuple(one.median_ms for one in timed) if len(timed) == len(labels) else (),
             int8_layers=tuple(one.int8_layers for one in built),

@@ -214,7 +214,8 @@ class Qualification:
         engines: Engines.
         only_old: Runs that the new results do not have.
         only_new: Runs that the old results do not have.
-        gates: Non-inferiority of the new runs, where a margin was given.
+        faults: Values that are not finite, and what was measured before and is not now.
+        gates: Where a margin was given: non-inferiority of the new runs, and a failure for each fault.
         builds: Builds of one model that the noise is known from; 0 where it is not.
         alpha: Chance of a wrong verdict.
         correction: How p-values of several figures were corrected.
@@ -234,6 +235,7 @@ class Qualification:
     engines: tuple[EngineShift, ...]
     only_old: tuple[str, ...] = ()
     only_new: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     gates: tuple[GateOutcome, ...] = ()
     builds: int = 0
     alpha: float = 0.05

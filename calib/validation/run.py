@@ -11,8 +11,6 @@ from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from calib.data import Array, Dataset, Recipe
 from calib.files import check_writable
 from calib.progress import track
@@ -20,6 +18,7 @@ from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.engine_options import EngineOptions
 from calib.validation.environment import describe_environment
 from calib.validation.latency import LatencyPlan, latency_warnings
+from calib.validation.model_record import describe_model
 from calib.validation.options import Options, default_precisions, ordered_precisions
 from calib.validation.peers import Once, PeerFindings, Peers, find_peers, make_peers, rebuild
 from calib.validation.provenance import Calibration, read_calibrations
@@ -28,7 +27,6 @@ from calib.validation.results import (
     EngineRecord,
     Environment,
     Latency,
-    ModelRecord,
     PrecisionRun,
     Results,
     write_results,
@@ -247,7 +245,7 @@ class _ValidationRun:
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             command=command,
             task="classification" if comparison.classify else None,
-            model=_model_record(self._model),
+            model=describe_model(self._model),
             dataset=self._subject.record(overlap, (*self._batch_notes(), *self._builder.notes)),
             runs=runs,
             sample_ids=dataset.ids,
@@ -392,18 +390,3 @@ class _ValidationRun:
             *found.timing.warnings,
             *found.peers.sentences(),
         )
-
-
-def _model_record(model: OnnxModel) -> ModelRecord:
-    graph = model.proto.graph
-    sizes = (int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer)
-    return ModelRecord(
-        name=model.path.name,
-        path=str(model.path),
-        sha256=model.sha256,
-        opset=model.opset,
-        inputs={spec.name: str(spec) for spec in model.inputs},
-        outputs={spec.name: str(spec) for spec in model.outputs},
-        nodes=len(graph.node),
-        parameters=sum(sizes),
-    )

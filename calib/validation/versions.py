@@ -20,8 +20,8 @@ from calib.validation.gate_rules import Rule, make_rules
 from calib.validation.gate_shares import judge_drop
 from calib.validation.integrity import check_integrity
 from calib.validation.noise import Noise, known_noise
-from calib.validation.qualification import Circumstance, Qualification
-from calib.validation.results import Results, read_results
+from calib.validation.qualification import Circumstance, Qualification, Shift
+from calib.validation.results import PrecisionRun, Results, read_results
 from calib.validation.shifts import find_shifts, output_shifts
 from calib.validation.verdicts import GateOutcome, corrected
 
@@ -85,6 +85,8 @@ def compare(
         _refuse(circumstances)
     builds = [one if isinstance(one, Results) else read_results(one) for one in noise]
     known_builds = known_noise(builds, before, after)
+    shifts = find_shifts(before, after, pairs, known_builds.spreads, alpha, correction)
+    faults = _faults(before, after, shifts, only_old)
     gates = () if margin is None else _gates(before, after, pairs, margin, metrics, alpha, known_builds)
     judged = (calmed(one) for one in corrected(gates, correction, alpha))
     return Qualification(
@@ -94,14 +96,15 @@ def compare(
         dataset=after.dataset.name,
         samples=len(after.sample_ids),
         circumstances=circumstances,
-        shifts=find_shifts(before, after, pairs, known_builds.spreads, alpha, correction),
+        shifts=shifts,
         flips=find_flips(after, pairs),
         outputs=output_shifts(pairs),
         latencies=latency_shifts(before, after, pairs, known_builds.latency),
         engines=engine_shifts(pairs),
         only_old=tuple(run.label for run in only_old),
         only_new=tuple(run.label for run in only_new),
-        gates=tuple(replace(one, against="old results") for one in judged),
+        faults=tuple(reason for _, reason in faults),
+        gates=_with_faults(tuple(replace(one, against="old results") for one in judged), faults),
         builds=known_builds.builds,
         alpha=alpha,
         correction=correction,
@@ -120,6 +123,39 @@ def _check_usable(results: Results, which: str) -> None:
     faults = [one.reason for one in check_integrity(results) if one.verdict != "pass" and not one.run]
     if faults:
         raise ValidationError(f"The {which} results cannot be compared: {'; '.join(faults)}.")
+
+
+def _faults(
+    old: Results, new: Results, shifts: Sequence[Shift], only_old: Sequence[PrecisionRun]
+) -> tuple[tuple[str, str], ...]:
+    """What keeps the two from being compared whole: label of the run, empty for old ones, and the reason."""
+    found = [
+        ("", f"old {one.run}: {one.reason}")
+        for one in check_integrity(old)
+        if one.run and one.verdict != "pass"
+    ]
+    found += [
+        (one.run, f"{one.run}: {one.reason}")
+        for one in check_integrity(new)
+        if one.run and one.verdict != "pass"
+    ]
+    found += [
+        (one.run, f"{one.run} {one.figure} was measured before and is not now")
+        for one in shifts
+        if one.status == "missing"
+    ]
+    found += [(run.label, f"{run.label} was run before and is not now") for run in only_old]
+    return tuple(found)
+
+
+def _with_faults(
+    gates: tuple[GateOutcome, ...], faults: Sequence[tuple[str, str]]
+) -> tuple[GateOutcome, ...]:
+    """The gates, and where there are any a failure for each fault of the new results."""
+    if not gates:
+        return ()
+    failed = (GateOutcome("integrity", run, "values", "", "fail", reason) for run, reason in faults if run)
+    return (*failed, *gates)
 
 
 def _nothing_common(old: Results, new: Results) -> str:

@@ -111,11 +111,16 @@ class TestLatency:
         )
         # Results that do not say where: engines run nowhere but on a GPU, other software may.
         unsaid = [replace(run, runner="pytorch") for run in base.runs]
-        assert "as far as the results say" in only(replace(base, runs=tuple(unsaid)), max_latency_ratio=1).reason
+        assert (
+            "as far as the results say" in only(replace(base, runs=tuple(unsaid)), max_latency_ratio=1).reason
+        )
 
     def test_two_devices_of_one_machine(self) -> None:
         base = made.gpu()
-        first, second = (timed_at(base.runs[0], True, "NVIDIA L4"), timed_at(base.runs[2], True, "NVIDIA H200"))
+        first, second = (
+            timed_at(base.runs[0], True, "NVIDIA L4"),
+            timed_at(base.runs[2], True, "NVIDIA H200"),
+        )
         found = only(replace(base, runs=(first, second)), max_latency_ratio=0.8)
         assert found.reason == "another device: INT8 ran on NVIDIA H200, FP32 on NVIDIA L4"
 
