@@ -219,16 +219,46 @@ class PeerFindings:
     kernels: tuple[KernelDifference, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
-        """What a reader must know of integer kernels: how far they are from what TensorRT computes."""
-        return tuple(kernel_sentence(one) for one in self.kernels)
+        """What a reader must know: what builds alone change, and how far integer kernels are from TensorRT."""
+        return (*map(rebuild_sentence, self.rebuilds), *map(kernel_sentence, self.kernels))
+
+
+def rebuild_sentence(found: RebuildRecord) -> str:
+    """What differs between builds in words.
+
+    >>> far = BuildDifference("y", 40.0, 0.1, "differs")
+    >>> rebuild_sentence(RebuildRecord("INT8", 2, {"top1": (0.76, 0.758)}, ((far,),), (3,), (2.0, 2.1)))
+    'INT8 was built 2 times: top1 differs by up to 0.2 points; outputs are 40 dB or more from the first
+    build's; up to 3 answers differ; latency differs by up to 1.05 times. A smaller change is noise.'
+    """
+    parts = [f"{name} differs by up to {_spread(name, values)}" for name, values in _moved(found.figures)]
+    levels = [one.sqnr_db for build in found.between for one in build if one.sqnr_db is not None]
+    if levels:
+        parts.append(f"outputs are {min(levels):.3g} dB or more from the first build's")
+    if any(found.changed_answers):
+        parts.append(f"up to {max(found.changed_answers)} answers differ")
+    if found.median_ms:
+        parts.append(f"latency differs by up to {max(found.median_ms) / min(found.median_ms):.3g} times")
+    said = "; ".join(parts) or "no figure and no output differs"
+    return f"{found.run} was built {found.builds} times: {said}. A smaller change is noise."
+
+
+def _moved(figures: Mapping[str, Sequence[float | None]]) -> list[tuple[str, list[float]]]:
+    known = [(name, [one for one in values if one is not None]) for name, values in figures.items()]
+    return [(name, values) for name, values in known if values and max(values) > min(values)]
+
+
+def _spread(name: str, values: Sequence[float]) -> str:
+    size = max(values) - min(values)
+    return f"{size:.3g} dB" if name.startswith("SQNR of ") else f"{100 * size:.3g} points"
 
 
 def kernel_sentence(found: KernelDifference) -> str:
     """A difference between integer kernels and simulation in words.
 
     >>> kernel_sentence(KernelDifference("INT8 integer kernels", "INT8", "y", 0.5, 1.0, 2.0, 0.1, 40.0))
-    "INT8 integer kernels output 'y' is up to 2 steps of its scale from INT8 (0.1 on average): that is ONNX
-    Runtime's integer arithmetic, not the calibration. TensorRT computes what INT8 simulates."
+    "INT8 integer kernels output 'y' is up to 2 steps of its scale from INT8 (0.1 on average): that is
+    ONNX Runtime's integer arithmetic, not the calibration. TensorRT computes what INT8 simulates."
     """
     what = f"{found.run} output {found.output!r}"
     if found.max_abs is None:
