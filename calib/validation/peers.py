@@ -219,7 +219,7 @@ class PeerFindings:
     kernels: tuple[KernelDifference, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
-        """What a reader must know: what builds alone change, and how far integer kernels are from TensorRT."""
+        """What a reader must know: what builds alone change, and how far integer kernels are off."""
         return (*map(rebuild_sentence, self.rebuilds), *map(kernel_sentence, self.kernels))
 
 
@@ -228,8 +228,8 @@ def rebuild_sentence(found: RebuildRecord) -> str:
 
     >>> far = BuildDifference("y", 40.0, 0.1, "differs")
     >>> rebuild_sentence(RebuildRecord("INT8", 2, {"top1": (0.76, 0.758)}, ((far,),), (3,), (2.0, 2.1)))
-    'INT8 was built 2 times: top1 differs by up to 0.2 points; outputs are 40 dB or more from the first
-    build's; up to 3 answers differ; latency differs by up to 1.05 times. A smaller change is noise.'
+    "INT8 was built 2 times: top1 differs by up to 0.2 points; outputs are 40 dB or more from the first
+    build's; up to 3 answers differ; latency differs by up to 1.05 times. A smaller change is noise."
     """
     parts = [f"{name} differs by up to {_spread(name, values)}" for name, values in _moved(found.figures)]
     levels = [one.sqnr_db for build in found.between for one in build if one.sqnr_db is not None]
@@ -250,7 +250,9 @@ def _moved(figures: Mapping[str, Sequence[float | None]]) -> list[tuple[str, lis
 
 def _spread(name: str, values: Sequence[float]) -> str:
     size = max(values) - min(values)
-    return f"{size:.3g} dB" if name.startswith("SQNR of ") else f"{100 * size:.3g} points"
+    if name.startswith("SQNR of "):
+        return f"{size:.3g} dB"
+    return f"{100 * size:.3g} points" if name.startswith("top") else f"{size:.3g}"
 
 
 def kernel_sentence(found: KernelDifference) -> str:
