@@ -24,6 +24,7 @@ from calib.validation.classification import (
     integer_labels,
     top_classes,
 )
+from calib.validation.columns import column_warnings
 from calib.validation.drops import correct_drops, with_drop
 from calib.validation.intervals import Floats, sqnr_interval
 from calib.validation.naming import RunName
@@ -267,10 +268,16 @@ class Comparison:
             predictions = self.baseline.counter.predictions
             found.extend(baseline_warnings(predictions, self.labels, self._classes))
         for candidate in self.findings[1:]:
+            label, outputs = candidate.name.label, candidate.output_errors()
             found.extend(
-                f"{candidate.name.label} output {errors.output!r}: {errors.note}."
-                for errors in candidate.output_errors()
+                f"{label} output {errors.output!r}: {errors.note}."
+                for errors in outputs
                 if errors.verdict in ("candidate not finite", "rows differ")
+            )
+            found.extend(
+                f"{label} {text}"
+                for errors in outputs
+                for text in column_warnings(errors.output, errors.sqnr_db, errors.groups)
             )
         return (*found, *self._warnings)
 

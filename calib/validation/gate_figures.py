@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from calib.errors import UsageError
 from calib.validation.baseline import measured_latency, timed_device
@@ -30,7 +31,29 @@ def judge_outputs(case: Case) -> tuple[GateOutcome, ...]:
         reason = "nothing was measured: the results compare no output with FP32's"
         return (case.outcome("fail", reason, subject=wanted),)
     judge = _sqnr if case.rule.gate == "min_sqnr" else _cosine
-    return tuple(_incomparable(case, output) or judge(case, output) for output in chosen)
+    return tuple(
+        one
+        for output in chosen
+        for one in (_incomparable(case, output) or judge(case, output), *_groups(case, output))
+    )
+
+
+def _groups(case: Case, output: OutputError) -> Iterator[GateOutcome]:
+    """Columns that are far smaller than others, each judged by itself: the whole would hide them."""
+    decibels = case.rule.gate == "min_sqnr"
+    for group in output.groups[1:]:
+        value = group.sqnr_db if decibels else group.cosine
+        largest = output.groups[0].reference_amax
+        size = f"columns of up to ±{plain(group.reference_amax)} beside ±{plain(largest)}"
+        subject = f"{output.output} columns {group.columns}"
+        if value is None:
+            equal = not group.max_abs
+            reason = f"{size}: no error" if equal else f"{size}: no SQNR"
+            yield case.outcome("pass" if equal else "fail", reason, subject=subject)
+            continue
+        figure = f"SQNR {plain(value)} dB, without an interval" if decibels else f"cosine {value:.6f}"
+        verdict: Verdict = "pass" if value >= case.rule.threshold.value else "fail"
+        yield case.outcome(verdict, f"{size}: {figure}", subject=subject, value=value)
 
 
 def _incomparable(case: Case, output: OutputError) -> GateOutcome | None:

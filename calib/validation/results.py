@@ -16,6 +16,7 @@ from pydantic import ValidationError as _PydanticError
 
 from calib.errors import ValidationError
 from calib.files import write_text
+from calib.validation.columns import ColumnGroup
 from calib.validation.peer_records import KernelDifference, RebuildRecord
 from calib.validation.speed_records import EngineRecord, Latency, LatencyPart, LatencyRatio, Telemetry
 
@@ -129,6 +130,7 @@ class OutputError:
         sqnr_low: Lower end of the SQNR's 95 % interval over samples; None where there is none.
         sqnr_high: Upper end.
         sqnr_method: How it was made.
+        groups: Its columns apart, where their ranges are far from each other; else empty.
         powers: Σ reference² and Σ error² of each sample, packed by ``calib.validation.outcomes``; empty where
             the output has no row a sample.
     """
@@ -149,6 +151,7 @@ class OutputError:
     sqnr_high: float | None = None
     sqnr_method: str | None = None
     powers: tuple[str, ...] = ()
+    groups: tuple[ColumnGroup, ...] = ()
 
 
 @dataclass(frozen=True)
