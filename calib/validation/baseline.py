@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as _PydanticError
 
 from calib.errors import ValidationError
-from calib.files import write_text
+from calib.files import read_bounded, write_text
 from calib.validation.outcomes import SHARE_METRICS, hits_of, pack_hits
 from calib.validation.results import PrecisionRun, Results, explain_faults, read_results
 from calib.validation.speed_records import Latency
@@ -41,8 +41,6 @@ __all__ = [
 ]
 
 BASELINE_SCHEMA = 1
-
-_MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -310,15 +308,8 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
 
 
 def _read(source: Path) -> bytes:
-    try:
-        if source.stat().st_size > _MAX_BYTES:
-            raise ValidationError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: not a baseline.")
-        return source.read_bytes()
-    except OSError as error:
-        raise ValidationError(
-            f"Cannot read baseline {source}: {error.strerror or error}. Make one with: "
-            f"calib check RESULTS.json --baseline {source} --update-baseline"
-        ) from error
+    advice = f"Make one with: calib check RESULTS.json --baseline {source} --update-baseline"
+    return read_bounded(source, "baseline", ValidationError, advice=advice)
 
 
 def _parse(content: bytes, source: Path) -> Baseline:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as _PydanticError
 
 from calib.errors import ValidationError
-from calib.files import write_text
+from calib.files import read_bounded, write_text
 from calib.validation.columns import ColumnGroup
 from calib.validation.peer_records import KernelDifference, RebuildRecord
 from calib.validation.speed_records import EngineRecord, Latency, LatencyPart, LatencyRatio, Telemetry
@@ -44,8 +44,6 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-
-_MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -386,10 +384,4 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     Raises:
         ValidationError: There is no such file, it is too large, or not a results file.
     """
-    source = Path(path)
-    try:
-        if source.stat().st_size > _MAX_BYTES:
-            raise ValidationError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: not a results file.")
-        return Results.from_json(source.read_bytes(), str(source))
-    except OSError as error:
-        raise ValidationError(f"Cannot read results {source}: {error.strerror or error}.") from error
+    return Results.from_json(read_bounded(path, "results file", ValidationError), os.fspath(path))

@@ -386,7 +386,7 @@ class _ValidationRun:
             *found.comparison.warnings(),
             *provenance,
             *left_float,
-            *latency_warnings(runs),
+            *latency_warnings(runs, found.timing.ratios),
             *found.timing.warnings,
             *found.peers.sentences(),
         )

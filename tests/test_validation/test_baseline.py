@@ -70,7 +70,7 @@ class TestPackedAnswers:
         assert sum(a != b for a, b in zip(before, pack_hits(hits), strict=True)) == 1
 
     def test_refusals(self) -> None:
-        with pytest.raises(ValidationError, match="here: the packed answers are not base64"):
+        with pytest.raises(ValidationError, match="here: the packed values are not base64"):
             unpack_hits(("!",), 3, "here")
         with pytest.raises(
             ValidationError, match="1 bytes of packed answers do not fit 9 samples, which take 2"

@@ -98,7 +98,7 @@ def test_another_schema_is_refused(results: Results) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=r"Cannot read results .*none\.json: No such file"):
+    with pytest.raises(ValidationError, match=r"Cannot read results file .*none\.json: no such file"):
         read_results(tmp_path / "none.json")
 
 
