@@ -67,6 +67,7 @@ class Bench:
 
 
 def test_warm_up_is_kept_apart() -> None:
+    """A-L2."""
     found = Bench(fp32=[100, 100, 100, 10]).measure(LatencyPlan(count=20, warmup=5))["fp32"]
     assert (found.median_ms, found.mean_ms, found.p99_ms) == (10, 10, 10)
     assert found.first_ms == 100
@@ -122,6 +123,7 @@ class AsynchronousRunner(ScriptedRunner):
 
 
 def test_a_batch_ends_when_its_result_is_there() -> None:
+    """A-L1."""
     plan = LatencyPlan(count=3, warmup=1)
     (found,) = measure_latency([AsynchronousRunner()], [FEEDS], plan, simulated=False)
     assert 50 <= found.median_ms < 500
@@ -196,6 +198,7 @@ def test_other_software_is_not_compared() -> None:
 
 
 def test_simulated_figures_are_never_compared() -> None:
+    """A-L3."""
     simulated = runs(True, fp32=10, fp16=4, int8=5)
     assert median_ratios(simulated) == ()
     (warning,) = latency_warnings(simulated)
