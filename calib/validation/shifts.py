@@ -20,7 +20,7 @@ from calib.validation.paired import PairedTable, difference_interval, mcnemar, p
 from calib.validation.qualification import OutputShift, Shift
 from calib.validation.results import PrecisionRun, Results
 
-__all__ = ["find_shifts", "output_shifts"]
+__all__ = ["find_shifts", "output_shifts", "sqnr_difference"]
 
 _MANY = 5000
 _DRAWS, _FEW_DRAWS = 9999, 1999
@@ -83,7 +83,7 @@ def _finite(value: float | None) -> float | None:
 def _tested(shift: Shift, old: Results, new: Results, pair: Pair) -> Shift:
     if shift.unit == "dB":
         powers = _powers(pair, shift.figure, len(new.sample_ids))
-        return shift if powers is None else replace(shift, **_sqnr_test(*powers))
+        return shift if powers is None else replace(shift, **sqnr_difference(*powers))
     hits = _hits(old, pair.old, shift.figure), _hits(new, pair.new, shift.figure)
     if hits[0] is None or hits[1] is None:
         return shift
@@ -126,8 +126,24 @@ def _powers(pair: Pair, figure: str, count: int) -> tuple[Floats, Floats] | None
     return found[0], found[1]
 
 
-def _sqnr_test(before: Floats, after: Floats) -> dict[str, Any]:
-    """Interval and test of a difference of SQNR, from signal and noise of each sample, shape [2, samples]."""
+def sqnr_difference(before: Floats, after: Floats) -> dict[str, Any]:
+    """Interval and test of a difference of two SQNRs of the same samples, after − before, in dB.
+
+    The interval is the bootstrap's over samples. The test exchanges a sample's two errors at random: would
+    their sums be as far apart as they are?
+
+    Args:
+        before: Σ reference² and Σ error² of each sample, shape [2, samples].
+        after: The same of the other version.
+
+    Returns:
+        "low", "high", "p_value" and "method".
+
+    >>> power = np.full(8, 100.0)
+    >>> found = sqnr_difference(np.stack([power, np.ones(8)]), np.stack([power, np.arange(2.0, 10.0)]))
+    >>> found["p_value"]   # of 2⁸ exchanges two are as far apart
+    0.0078125
+    """
 
     def difference(signal: Any, noise: Any, signal2: Any, noise2: Any, axis: int = -1) -> Any:
         first, second = (
