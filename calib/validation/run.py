@@ -11,8 +11,6 @@ from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from calib.data import Array, Dataset, Recipe
 from calib.files import check_writable
 from calib.progress import track
@@ -20,14 +18,15 @@ from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.engine_options import EngineOptions
 from calib.validation.environment import describe_environment
 from calib.validation.latency import LatencyPlan, latency_warnings
+from calib.validation.model_record import describe_model
 from calib.validation.options import Options, default_precisions, ordered_precisions
+from calib.validation.peers import Once, PeerFindings, Peers, find_peers, make_peers, rebuild
 from calib.validation.provenance import Calibration, read_calibrations
 from calib.validation.results import (
     SCHEMA_VERSION,
     EngineRecord,
     Environment,
     Latency,
-    ModelRecord,
     PrecisionRun,
     Results,
     write_results,
@@ -71,6 +70,7 @@ def validate(
     torch_device: str | None = None,
     torch_compile: bool = False,
     engine: EngineOptions | None = None,
+    integer_kernels: bool = False,
 ) -> Results:
     """Compares a model's precisions with its FP32 baseline: outputs, accuracy, latency.
 
@@ -100,7 +100,9 @@ def validate(
         torch_arguments: Keyword arguments of what makes it.
         torch_device: "cuda", "cuda:1" or "cpu"; None for a GPU where torch has one.
         torch_compile: Whether ``torch.compile`` is applied to it.
-        engine: How TensorRT's engines are built and timed.
+        engine: How TensorRT's engines are built and timed, and how often.
+        integer_kernels: Run INT8 by ONNX Runtime's integer kernels too, to see how far they are from the
+            simulation.
 
     Returns:
         Everything that was found.
@@ -126,6 +128,7 @@ def validate(
         if torch is None
         else TorchSource(torch, torch_weights, dict(torch_arguments or {}), torch_device, torch_compile),
         engine=engine or EngineOptions(),
+        integer_kernels=integer_kernels,
     )
     return _run(model, data, options)
 
@@ -192,6 +195,7 @@ class _Found:
     timing: Timing
     engines: tuple[EngineRecord | None, ...]
     settings: dict[str, str]
+    peers: PeerFindings
 
 
 def _settings(variants: Sequence[Variant]) -> dict[str, str]:
@@ -241,7 +245,7 @@ class _ValidationRun:
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             command=command,
             task="classification" if comparison.classify else None,
-            model=_model_record(self._model),
+            model=describe_model(self._model),
             dataset=self._subject.record(overlap, (*self._batch_notes(), *self._builder.notes)),
             runs=runs,
             sample_ids=dataset.ids,
@@ -256,6 +260,8 @@ class _ValidationRun:
             warnings=self._warnings(found, runs),
             ratios=found.timing.ratios,
             telemetry=found.timing.telemetry,
+            rebuilds=found.peers.rebuilds,
+            kernels=found.peers.kernels,
         )
 
     def _measure(self) -> _Found:
@@ -264,11 +270,17 @@ class _ValidationRun:
             for variant in make_variants(self._model, self._options, self._calibrations):
                 stack.enter_context(variant.runner)
                 variants.append(variant)
-            comparison = self._compare(variants)
-            timing = self._time(variants)
-            engines = self._engines(variants)
+            rebuilt = rebuild(variants, self._options.engine.rebuilds, stack)
+            every = [*variants, *(one for builds in rebuilt.values() for one in builds)]
+            comparison, peers = self._compare(variants, rebuilt, every)
+            timing = self._time(every)
+            engines = self._engines(every)
             settings = _settings(variants)
-        return _Found(comparison, tuple(variants), timing, engines, settings)
+        found = find_peers(comparison, peers, every, timing, engines)
+        count = len(variants)
+        return _Found(
+            comparison, tuple(variants), timing.of_first(variants), engines[:count], settings, found
+        )
 
     def _engines(self, variants: Sequence[Variant]) -> tuple[EngineRecord | None, ...]:
         if all(variant.engine is None for variant in variants):
@@ -277,20 +289,32 @@ class _ValidationRun:
 
         return inspect_variants(variants, self._model, self._latency_feeds, self._options.engine.profile)
 
-    def _compare(self, variants: Sequence[Variant]) -> Comparison:
+    def _compare(
+        self,
+        variants: Sequence[Variant],
+        rebuilt: Mapping[str, tuple[Variant, ...]],
+        every: Sequence[Variant],
+    ) -> tuple[Comparison, tuple[Peers, ...]]:
         dataset, fixed = self._subject.dataset, self._model.fixed_batch
+        runners = {variant.name.label: Once(variant.runner) for variant in every}
         comparison = Comparison(
-            [variant.runner for variant in variants],
+            [runners[variant.name.label] for variant in variants],
             dataset,
             classify=self._subject.task == "classification",
             scores=self._options.scores,
             names=[variant.name for variant in variants],
         )
+        peers = make_peers(
+            variants, rebuilt, runners, dataset, classify=comparison.classify, scores=self._options.scores
+        )
         total = ceil(len(dataset) / (fixed or self._options.batch_size))
         pairs = batches(dataset, self._options.batch_size, fixed)
         for batch, fed in track(pairs, total, "Validating"):
-            comparison.add(batch, self._builder.feeds(fed), len(fed))
-        return comparison
+            feeds = self._builder.feeds(fed)
+            comparison.add(batch, feeds, len(fed))
+            for one in peers:
+                one.add(batch, feeds, len(fed))
+        return comparison, peers
 
     @property
     def _latency_plan(self) -> LatencyPlan:
@@ -362,21 +386,7 @@ class _ValidationRun:
             *found.comparison.warnings(),
             *provenance,
             *left_float,
-            *latency_warnings(runs),
+            *latency_warnings(runs, found.timing.ratios),
             *found.timing.warnings,
+            *found.peers.sentences(),
         )
-
-
-def _model_record(model: OnnxModel) -> ModelRecord:
-    graph = model.proto.graph
-    sizes = (int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer)
-    return ModelRecord(
-        name=model.path.name,
-        path=str(model.path),
-        sha256=model.sha256,
-        opset=model.opset,
-        inputs={spec.name: str(spec) for spec in model.inputs},
-        outputs={spec.name: str(spec) for spec in model.outputs},
-        nodes=len(graph.node),
-        parameters=sum(sizes),
-    )
