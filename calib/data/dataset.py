@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calib.data.geometry import Geometry
 from calib.errors import DatasetError, UsageError
 
 __all__ = ["Array", "Batch", "Dataset", "Sample"]
@@ -25,12 +26,14 @@ class Sample:
         inputs: One array for each named input.
         label: The class number, or any other ground truth; None where there is none.
         origin: Where it came from, for error messages: a file, and the index in it.
+        geometry: How preprocessing moved its pixels; None where it is no image.
     """
 
     id: str
     inputs: Mapping[str, Array]
     label: Any = None
     origin: str = ""
+    geometry: Geometry | None = None
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,14 @@ class Batch:
         inputs: One array for each named input, its first axis as long as ``ids``.
         labels: The samples' labels, in the same order.
         origins: Where each sample came from.
+        geometries: How preprocessing moved each sample's pixels; empty where none is an image.
     """
 
     ids: tuple[str, ...]
     inputs: Mapping[str, Array]
     labels: tuple[Any, ...]
     origins: tuple[str, ...]
+    geometries: tuple[Geometry | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -59,6 +64,7 @@ class Batch:
             inputs={name: array[start:stop] for name, array in self.inputs.items()},
             labels=self.labels[start:stop],
             origins=self.origins[start:stop],
+            geometries=self.geometries[start:stop],
         )
 
 
@@ -160,7 +166,13 @@ def stack(samples: Sequence[Sample]) -> Batch:
         inputs={name: np.stack([sample.inputs[name] for sample in samples]) for name in first.inputs},
         labels=tuple(sample.label for sample in samples),
         origins=tuple(sample.origin or sample.id for sample in samples),
+        geometries=_geometries(samples),
     )
+
+
+def _geometries(samples: Sequence[Sample]) -> tuple[Geometry | None, ...]:
+    found = tuple(sample.geometry for sample in samples)
+    return found if any(geometry is not None for geometry in found) else ()
 
 
 def _check_same_form(first: Sample, sample: Sample) -> None:
