@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+)
 
 from calib.data.sources.base import RelativePath
+from calib.errors import UsageError
 
 __all__ = [
     "TASK_MODELS",
@@ -19,6 +30,7 @@ __all__ = [
     "SegmentationOptions",
     "TaskOptions",
     "TextOptions",
+    "parse_task",
 ]
 
 _OBJECT = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
@@ -222,3 +234,25 @@ TASK_MODELS: Mapping[str, type[BaseModel]] = {
     "custom": CustomOptions,
 }
 """Kind of task → its options."""
+
+_ADAPTER: TypeAdapter[TaskOptions] = TypeAdapter(TaskOptions)
+
+
+def parse_task(task: str | Mapping[str, Any] | TaskOptions) -> TaskOptions:
+    """A task that is stated in Python.
+
+    Args:
+        task: A name, a mapping as in recipes, or the options themselves.
+
+    Raises:
+        UsageError: It cannot be meant; the first fault is named.
+
+    >>> parse_task({"kind": "classification", "top_k": 3}).top_k
+    3
+    """
+    try:
+        return _ADAPTER.validate_python(task)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"task{f' {place}' if place else ''}: {first['msg']}, got {first['input']!r}.") from error

@@ -181,8 +181,8 @@ def _compare(
 
     builder, dataset, fixed = FeedBuilder(model.inputs, str(model.path)), subject.dataset, model.fixed_batch
     names = [RunName("fp32"), *(RunName("int8", part, several=True) for part in _WORDS)]
-    classify = subject.task == "classification"
-    comparison = Comparison(runners, dataset, classify=classify, scores=scores, names=names)
+    context = subject.context(model.metadata)
+    comparison = Comparison(runners, dataset, task=subject.task, scores=scores, names=names, context=context)
     total = ceil(len(dataset) / (fixed or batch_size))
     for batch, fed in track(batches(dataset, batch_size, fixed), total, "Decomposing"):
         comparison.add(batch, builder.feeds(fed), len(fed))
