@@ -27,6 +27,7 @@ __all__ = [
     "distribution",
     "draw_weights",
     "pack_draws",
+    "paired_draws",
     "resample_count",
     "unpack_draws",
 ]
@@ -291,3 +292,23 @@ def unpack_draws(lines: Sequence[str], source: str = "draws") -> Floats:
     if not np.isfinite(values).all():
         raise ValidationError(f"{source}: the packed draws are not finite. Make the file again.")
     return values
+
+
+def paired_draws(baseline: Draws | None, candidate: Draws | None, label: str) -> tuple[Floats, Floats] | None:
+    """The draws of a figure in two runs, where both were judged on the same resamples.
+
+    Args:
+        baseline: One run's; None where it has none.
+        candidate: The other's.
+        label: What they belong to, for messages.
+
+    Raises:
+        ValidationError: The draws cannot be read.
+    """
+    if baseline is None or candidate is None:
+        return None
+    if (baseline.seed, baseline.units) != (candidate.seed, candidate.units):
+        return None
+    first = unpack_draws(baseline.values, f"baseline of {label}")
+    second = unpack_draws(candidate.values, label)
+    return (first, second) if len(first) == len(second) > 0 else None
