@@ -20,7 +20,17 @@ from calib.data import Array, Batch, Dataset
 from calib.errors import UsageError, ValidationError
 from calib.validation.resampling import Statistic
 
-__all__ = ["ClassCount", "Context", "Figure", "Judge", "Task", "labelled", "pick_output", "rows_of", "shapes_of"]
+__all__ = [
+    "ClassCount",
+    "Context",
+    "Figure",
+    "Judge",
+    "Task",
+    "labelled",
+    "pick_output",
+    "rows_of",
+    "shapes_of",
+]
 
 Answers = TypeVar("Answers")
 

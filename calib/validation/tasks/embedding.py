@@ -168,7 +168,9 @@ class EmbeddingTask(Task[Floats]):
                 "the mask needs one number for each token."
             )
         total: Floats = (array * mask[:, :, None]).sum(axis=1)
-        return total / np.maximum(mask.sum(axis=1, keepdims=True), 1e-9)
+        counts: Floats = np.maximum(mask.sum(axis=1, keepdims=True), 1e-9)
+        pooled: Floats = np.divide(total, counts)
+        return pooled
 
     @override
     def judge(self) -> Judge[Floats]:
