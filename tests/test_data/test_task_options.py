@@ -35,7 +35,7 @@ def test_options_are_read(tmp_path: Path) -> None:
     [
         (
             "task: {kind: detection, decoder: yolov8, confidenc: 1}",
-            r"line 4, key task.confidenc: unknown key 'confidenc'. Did you mean 'confidence'\? Allowed keys: k",
+            r"line 4, key task.confidenc: unknown key 'confidenc'. Did you mean 'confidence'\? Allowed keys",
         ),
         (
             "task:\n  kind: segmentation\n  chanels: last",

@@ -146,7 +146,7 @@ class TestClasses:
         assert found.warnings()[0] == (
             "No predicted class occurs in the annotations: FP32 answers classes 0, 11, 12, 79, the "
             "annotations have classes 1, 13, 14, 90. State which is which with task: {class_map: …}, such as "
-            "coco80_to_91, before judging INT8."
+            "coco80_to_91, or with class_ids of the source, before judging INT8."
         )
 
     def test_the_map_makes_it_right(self) -> None:
