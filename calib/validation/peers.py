@@ -5,18 +5,24 @@ They answer in the same pass over the data as all others; nothing runs twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from calib.data import Array, Batch, Dataset
+from calib.data import Array, Batch
 from calib.validation.baseline import sqnr_name
 from calib.validation.comparison import Comparison, PrecisionFindings
-from calib.validation.peer_records import BuildDifference, KernelDifference, RebuildRecord
+from calib.validation.peer_records import (
+    BuildDifference,
+    KernelDifference,
+    RebuildRecord,
+    SimulationDifference,
+)
 from calib.validation.results import Latency, OutputError
+from calib.validation.simulations import Simulations, simulation_sentence
 from calib.validation.speed_records import EngineRecord
 from calib.validation.timing import Timing
 from calib.validation.variants import Variant
@@ -52,12 +58,14 @@ class Peers:
     """One run and those that are compared with it.
 
     Attributes:
+        kind: What they are: builds of one engine, integer kernels, or a simulation and its engines.
         first: The run.
-        others: Further builds of its engine, or the integer kernels of its Q/DQ model.
+        others: Further builds of its engine, the integer kernels of its Q/DQ model, or engines of its scales.
         between: Their outputs against those of the first.
-        against_fp32: The others against FP32; None where they are runs of their own, which have that.
+        against_fp32: Those that are no runs of the validation against FP32, which the others have anyway.
     """
 
+    kind: Literal["builds", "kernels", "simulation"]
     first: Variant
     others: tuple[Variant, ...]
     between: Comparison
@@ -108,12 +116,37 @@ class Peers:
         )
 
     def _changed(self) -> tuple[int, ...]:
-        if not self.between.classify:
-            return ()
-        first = np.array(self.between.baseline.counter.predictions)
-        return tuple(
-            int((first != np.array(found.counter.predictions)).sum()) for found in self.between.findings[1:]
-        )
+        """For each other run the number of samples that it answers otherwise; nothing without a task."""
+        first = self.between.baseline.judge
+        judges = [found.judge for found in self.between.findings[1:]]
+        changed = [None if first is None or judge is None else judge.changed(first) for judge in judges]
+        return tuple(int(np.sum(one)) for one in changed if one is not None)
+
+    def simulation_differences(
+        self, findings: Mapping[str, PrecisionFindings]
+    ) -> Iterator[SimulationDifference]:
+        """How far each engine is from the simulation, output by output.
+
+        Args:
+            findings: Label → what the run has shown against FP32.
+        """
+        assert self.against_fp32 is not None
+        simulated = {one.output: one.sqnr_db for one in self.against_fp32.findings[1].output_errors()}
+        changed = self._changed() or (None,) * len(self.others)
+        for variant, between, count in zip(self.others, self.between.findings[1:], changed, strict=True):
+            engine = {one.output: one.sqnr_db for one in findings[variant.name.label].output_errors()}
+            samples = len(between.samples)
+            for errors in between.output_errors():
+                yield SimulationDifference(
+                    run=variant.name.label,
+                    simulation=self.first.name.label,
+                    output=errors.output,
+                    engine_db=engine[errors.output],
+                    simulation_db=simulated[errors.output],
+                    between_db=errors.sqnr_db,
+                    verdict=errors.verdict,
+                    agreement=None if count is None or not samples else 1 - count / samples,
+                )
 
     def kernel_differences(self) -> tuple[KernelDifference, ...]:
         """How far the integer kernels are from the simulation, output by output."""
@@ -150,37 +183,30 @@ def _kernel_difference(first: Variant, other: Variant, errors: OutputError) -> K
 def make_peers(
     variants: Sequence[Variant],
     rebuilt: Mapping[str, tuple[Variant, ...]],
-    runners: Mapping[str, Any],
-    dataset: Dataset,
-    *,
-    classify: bool,
-    scores: str | None,
+    simulations: Simulations,
+    compare: Callable[[Sequence[Variant]], Comparison],
 ) -> tuple[Peers, ...]:
     """Finds which runs are compared with which.
 
     Args:
         variants: The runs of the validation, FP32 first.
         rebuilt: Label → further builds of that run's engine.
-        runners: Label → its runner, which answers a batch once.
-        dataset: The validation dataset.
-        classify: Whether the model is a classifier.
-        scores: The output that holds class scores.
+        simulations: Simulated runs, each with the engines of its scales.
+        compare: Starts a comparison of runs, the first of them the reference; their runners answer a batch
+            once.
     """
-
-    def compare(chosen: Sequence[Variant]) -> Comparison:
-        names = [variant.name for variant in chosen]
-        asked = [runners[name.label] for name in names]
-        return Comparison(asked, dataset, classify=classify, scores=scores, names=names)
-
     found = []
     for variant in variants:
         others = rebuilt.get(variant.name.label, ())
         if others:
             against = compare([variants[0], *others])
-            found.append(Peers(variant, others, compare([variant, *others]), against))
+            found.append(Peers("builds", variant, others, compare([variant, *others]), against))
         kernels = tuple(one for one in variants if one.simulation == variant.name.label)
         if kernels:
-            found.append(Peers(variant, kernels, compare([variant, *kernels]), None))
+            found.append(Peers("kernels", variant, kernels, compare([variant, *kernels]), None))
+    for simulated, engines in simulations:
+        against = compare([variants[0], simulated])
+        found.append(Peers("simulation", simulated, engines, compare([simulated, *engines]), against))
     return tuple(found)
 
 
@@ -213,14 +239,17 @@ class PeerFindings:
     Attributes:
         rebuilds: One for each engine that was built several times.
         kernels: One for each output of each run with integer kernels.
+        simulations: One for each output of each INT8 engine.
     """
 
     rebuilds: tuple[RebuildRecord, ...] = ()
     kernels: tuple[KernelDifference, ...] = ()
+    simulations: tuple[SimulationDifference, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
-        """What a reader must know: what builds alone change, and how far integer kernels are off."""
-        return (*map(rebuild_sentence, self.rebuilds), *map(kernel_sentence, self.kernels))
+        """What a reader must know: engines that are wrong, what builds alone change, integer kernels."""
+        wrong = filter(None, map(simulation_sentence, self.simulations))
+        return (*wrong, *map(rebuild_sentence, self.rebuilds), *map(kernel_sentence, self.kernels))
 
 
 def rebuild_sentence(found: RebuildRecord) -> str:
@@ -303,7 +332,10 @@ def find_peers(
     rebuilds = tuple(
         one.rebuild_record(comparison, findings[one.first.name.label], latencies, built)
         for one in peers
-        if one.against_fp32 is not None
+        if one.kind == "builds"
     )
-    kernels = tuple(found for one in peers if one.against_fp32 is None for found in one.kernel_differences())
-    return PeerFindings(rebuilds, kernels)
+    kernels = tuple(found for one in peers if one.kind == "kernels" for found in one.kernel_differences())
+    simulations = tuple(
+        found for one in peers if one.kind == "simulation" for found in one.simulation_differences(findings)
+    )
+    return PeerFindings(rebuilds, kernels, simulations)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
-from functools import cached_property
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from calib.data import Array, Dataset, Recipe
+from calib.data import Dataset, Recipe
+from calib.data.task_options import TaskOptions
 from calib.files import check_writable
-from calib.progress import track
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.engine_options import EngineOptions
 from calib.validation.environment import describe_environment
 from calib.validation.latency import LatencyPlan, latency_warnings
+from calib.validation.measuring import Measured, Measurement
 from calib.validation.model_record import describe_model
 from calib.validation.options import Options, default_precisions, ordered_precisions
-from calib.validation.peers import Once, PeerFindings, Peers, find_peers, make_peers, rebuild
 from calib.validation.provenance import Calibration, read_calibrations
 from calib.validation.results import (
     SCHEMA_VERSION,
@@ -31,10 +28,9 @@ from calib.validation.results import (
     Results,
     write_results,
 )
-from calib.validation.subject import Subject, batches, latency_batch, open_subject
-from calib.validation.timing import Timing, time_variants
+from calib.validation.subject import Subject, open_subject
 from calib.validation.torch_source import TorchSource
-from calib.validation.variants import Variant, make_variants
+from calib.validation.variants import Variant
 
 if TYPE_CHECKING:
     from torch import nn
@@ -71,6 +67,7 @@ def validate(
     torch_compile: bool = False,
     engine: EngineOptions | None = None,
     integer_kernels: bool = False,
+    task: str | Mapping[str, Any] | TaskOptions | None = None,
 ) -> Results:
     """Compares a model's precisions with its FP32 baseline: outputs, accuracy, latency.
 
@@ -103,6 +100,8 @@ def validate(
         engine: How TensorRT's engines are built and timed, and how often.
         integer_kernels: Run INT8 by ONNX Runtime's integer kernels too, to see how far they are from the
             simulation.
+        task: What the model is for, where no recipe says it: "classification", or a mapping with ``kind`` and
+            options, as in recipes.
 
     Returns:
         Everything that was found.
@@ -130,7 +129,7 @@ def validate(
         engine=engine or EngineOptions(),
         integer_kernels=integer_kernels,
     )
-    return _run(model, data, options)
+    return _run(model, data, options, task)
 
 
 def _cache_paths(
@@ -146,6 +145,7 @@ def _run(
     model: str | os.PathLike[str] | OnnxModel,
     data: str | os.PathLike[str] | Recipe | Dataset,
     options: Options,
+    task: str | Mapping[str, Any] | TaskOptions | None,
 ) -> Results:
     from calib.graph import load_model
 
@@ -160,6 +160,7 @@ def _run(
         seed=options.seed,
         exclude=_calibrated_on(calibrations),
         allow_overlap=options.allow_overlap,
+        task=task,
     )
     network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     run = _ValidationRun(network, subject, calibrations, options)
@@ -186,27 +187,7 @@ def _data_name(data: str | os.PathLike[str] | Recipe | Dataset) -> str:
     return data.name
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What the pass over the data and the clock gave."""
-
-    comparison: Comparison
-    variants: tuple[Variant, ...]
-    timing: Timing
-    engines: tuple[EngineRecord | None, ...]
-    settings: dict[str, str]
-    peers: PeerFindings
-
-
-def _settings(variants: Sequence[Variant]) -> dict[str, str]:
-    """The settings of all runners, the baseline's first; read while they are open."""
-    found: dict[str, str] = {}
-    for variant in variants:
-        found = {**variant.runner.session_options, **found}
-    return found
-
-
-def _environment(found: _Found) -> Environment:
+def _environment(found: Measured) -> Environment:
     described = describe_environment(found.settings)
     # The engines know their TensorRT, which need not have come as a package.
     builders = [engine.tensorrt for engine in found.engines if engine is not None]
@@ -235,7 +216,9 @@ class _ValidationRun:
         """Runs everything and records it."""
         from calib import __version__
 
-        found = self._measure()
+        found = Measurement(
+            self._model, self._subject, self._calibrations, self._options, self._builder
+        ).run()
         dataset, comparison = self._subject.dataset, found.comparison
         runs = self._runs(found)
         overlap = len(_calibrated_on(self._calibrations).intersection(dataset.ids))
@@ -244,12 +227,12 @@ class _ValidationRun:
             calib_version=__version__,
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             command=command,
-            task="classification" if comparison.classify else None,
+            task=None if comparison.task is None else comparison.task.kind,
             model=describe_model(self._model),
             dataset=self._subject.record(overlap, (*self._batch_notes(), *self._builder.notes)),
             runs=runs,
             sample_ids=dataset.ids,
-            labels=None if comparison.labels is None else tuple(comparison.labels.tolist()),
+            labels=comparison.labels,
             worst=tuple(
                 sample
                 for candidate in comparison.findings[1:]
@@ -262,75 +245,9 @@ class _ValidationRun:
             telemetry=found.timing.telemetry,
             rebuilds=found.peers.rebuilds,
             kernels=found.peers.kernels,
+            simulations=found.peers.simulations,
+            main_metric="" if comparison.task is None else comparison.task.main,
         )
-
-    def _measure(self) -> _Found:
-        with ExitStack() as stack:
-            variants = []
-            for variant in make_variants(self._model, self._options, self._calibrations):
-                stack.enter_context(variant.runner)
-                variants.append(variant)
-            rebuilt = rebuild(variants, self._options.engine.rebuilds, stack)
-            every = [*variants, *(one for builds in rebuilt.values() for one in builds)]
-            comparison, peers = self._compare(variants, rebuilt, every)
-            timing = self._time(every)
-            engines = self._engines(every)
-            settings = _settings(variants)
-        found = find_peers(comparison, peers, every, timing, engines)
-        count = len(variants)
-        return _Found(
-            comparison, tuple(variants), timing.of_first(variants), engines[:count], settings, found
-        )
-
-    def _engines(self, variants: Sequence[Variant]) -> tuple[EngineRecord | None, ...]:
-        if all(variant.engine is None for variant in variants):
-            return (None,) * len(variants)
-        from calib.validation.engine_inspection import inspect_variants
-
-        return inspect_variants(variants, self._model, self._latency_feeds, self._options.engine.profile)
-
-    def _compare(
-        self,
-        variants: Sequence[Variant],
-        rebuilt: Mapping[str, tuple[Variant, ...]],
-        every: Sequence[Variant],
-    ) -> tuple[Comparison, tuple[Peers, ...]]:
-        dataset, fixed = self._subject.dataset, self._model.fixed_batch
-        runners = {variant.name.label: Once(variant.runner) for variant in every}
-        comparison = Comparison(
-            [runners[variant.name.label] for variant in variants],
-            dataset,
-            classify=self._subject.task == "classification",
-            scores=self._options.scores,
-            names=[variant.name for variant in variants],
-        )
-        peers = make_peers(
-            variants, rebuilt, runners, dataset, classify=comparison.classify, scores=self._options.scores
-        )
-        total = ceil(len(dataset) / (fixed or self._options.batch_size))
-        pairs = batches(dataset, self._options.batch_size, fixed)
-        for batch, fed in track(pairs, total, "Validating"):
-            feeds = self._builder.feeds(fed)
-            comparison.add(batch, feeds, len(fed))
-            for one in peers:
-                one.add(batch, feeds, len(fed))
-        return comparison, peers
-
-    @property
-    def _latency_plan(self) -> LatencyPlan:
-        plan, fixed = self._options.latency, self._model.fixed_batch
-        return plan if fixed is None else replace(plan, batch_size=fixed)
-
-    @cached_property
-    def _latency_feeds(self) -> dict[str, Array]:
-        batch = latency_batch(self._subject.dataset, self._latency_plan.batch_size)
-        return self._builder.feeds(batch)
-
-    def _time(self, variants: Sequence[Variant]) -> Timing:
-        plan = self._latency_plan
-        if not plan.count:
-            return Timing((None,) * len(variants))
-        return time_variants(variants, self._latency_feeds, plan, transfers=self._options.engine.transfers)
 
     def _batch_notes(self) -> tuple[str, ...]:
         fixed = self._model.fixed_batch
@@ -340,7 +257,7 @@ class _ValidationRun:
         filled = f"; the last batch was filled up with {missing} repeats, not counted" if missing else ""
         return (f"The model insists on batches of {fixed}, which was used throughout{filled}.",)
 
-    def _runs(self, found: _Found) -> tuple[PrecisionRun, ...]:
+    def _runs(self, found: Measured) -> tuple[PrecisionRun, ...]:
         rows = zip(
             found.comparison.findings, found.variants, found.timing.latencies, found.engines, strict=True
         )
@@ -354,7 +271,8 @@ class _ValidationRun:
         latency: Latency | None,
         engine: EngineRecord | None,
     ) -> PrecisionRun:
-        baseline = found is comparison.baseline
+        baseline, judgement = found is comparison.baseline, comparison.judgement(found)
+        predictions = None if found.judge is None else found.judge.predictions
         return PrecisionRun(
             label=variant.name.label,
             precision=variant.name.precision,
@@ -363,8 +281,8 @@ class _ValidationRun:
             simulated=variant.runner.simulated,
             description=variant.description,
             outputs=() if baseline else found.judged_outputs(),
-            metrics=comparison.metrics(found),
-            predictions=tuple(found.counter.predictions) if comparison.classify else None,
+            metrics=judgement.metrics,
+            predictions=None if predictions is None else tuple(predictions),
             latency=latency,
             model_bytes=variant.runner.model_bytes,
             quantized_tensors=variant.quantized_tensors,
@@ -372,9 +290,13 @@ class _ValidationRun:
             calibration=variant.name.calibration,
             engine=engine,
             outcomes=found.outcomes(),
+            draws=judgement.draws,
+            class_metric=judgement.class_metric,
+            classes=judgement.classes,
+            confusions=judgement.confusions,
         )
 
-    def _warnings(self, found: _Found, runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
+    def _warnings(self, found: Measured, runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
         recipe, dataset = self._subject.recipe, self._subject.dataset
         provenance = (
             warning

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from calib.data import Batch, Dataset, Recipe, fingerprint, load_recipe, open_validation, shipped_recipes
-from calib.data.dataset import stack
-from calib.data.selection import choose
+from calib.data.selection import pick, without
+from calib.data.task_options import TaskOptions, parse_task
 from calib.errors import DatasetError, UsageError
 from calib.validation.results import DatasetRecord
+from calib.validation.tasks import Context
 
-__all__ = ["Subject", "batches", "filled_batch", "latency_batch", "open_subject"]
+__all__ = ["Subject", "batches", "latency_batch", "open_subject", "size_of_batches"]
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,28 @@ class Subject:
     Attributes:
         dataset: The validation dataset.
         recipe: Where it came from; None for a dataset from Python.
+        task: What the model is for; None judges outputs alone.
     """
 
     dataset: Dataset
     recipe: Recipe | None
+    task: TaskOptions | None = None
 
-    @property
-    def task(self) -> str | None:
-        """The task that the recipe states."""
-        return self.recipe.task if self.recipe is not None else None
+    def context(self, metadata: Mapping[str, str]) -> Context:
+        """What the task may know beside its options.
+
+        Args:
+            metadata: The model's metadata.
+        """
+        return Context(self.dataset, metadata, self._file)
+
+    def _file(self, path: str, option: str) -> Path:
+        """A file that the task names: inside the recipe's data root, or as it is where there is none."""
+        recipe = self.recipe
+        if recipe is None:
+            return Path(path)
+        opening = replace(recipe.opening("validation"), where=lambda *key: recipe.where("task", *key))
+        return opening.inside(path, option)
 
     def record(self, overlap: int, notes: tuple[str, ...]) -> DatasetRecord:
         """The dataset as results keep it.
@@ -69,6 +82,7 @@ def open_subject(
     seed: int | None = None,
     exclude: Collection[str] = (),
     allow_overlap: bool = False,
+    task: str | Mapping[str, Any] | TaskOptions | None = None,
 ) -> Subject:
     """Opens the validation data.
 
@@ -78,25 +92,27 @@ def open_subject(
         seed: Seed of the choice of samples from a dataset.
         exclude: Ids of the calibration samples.
         allow_overlap: Whether those may be validated on.
+        task: What the model is for, where the recipe does not say it: as in recipes, or their options.
 
     Raises:
         DatasetError: The data cannot be read, or nothing is left of it.
-        UsageError: There are fewer samples, or a seed was given for a recipe.
+        UsageError: There are fewer samples, a seed was given for a recipe, or the task cannot be meant.
     """
+    stated = None if task is None else parse_task(task)
     if isinstance(data, Dataset):
         left_out = () if allow_overlap else exclude
-        return Subject(_chosen(data, samples, seed, frozenset(left_out)), None)
+        return Subject(_chosen(data, samples, seed, frozenset(left_out)), None, stated)
     if seed is not None:
         raise UsageError(
             "A recipe has its own seed (validation.seed): seed= is for datasets made in Python. Leave it out."
         )
     recipe = data if isinstance(data, Recipe) else load_recipe(data)
     dataset = open_validation(recipe, samples=samples, exclude=exclude, allow_overlap=allow_overlap)
-    return Subject(dataset, recipe)
+    return Subject(dataset, recipe, stated or recipe.task)
 
 
 def _chosen(dataset: Dataset, samples: int | None, seed: int | None, exclude: frozenset[str]) -> Dataset:
-    kept = [index for index, name in enumerate(dataset.ids) if name not in exclude]
+    kept = without(dataset, exclude)
     if not kept:
         raise DatasetError(
             f"No samples: the calibration names all {len(dataset)} ids of dataset {dataset.name!r}. "
@@ -114,28 +130,12 @@ def _chosen(dataset: Dataset, samples: int | None, seed: int | None, exclude: fr
             f"{samples} validation samples are wanted, but dataset {dataset.name!r} has {len(rest)} that "
             "were not calibrated on. Ask for fewer samples, or add data."
         )
-    return rest.subset(sorted(choose(len(rest), samples, seed or 0, rest.labels)))
-
-
-def filled_batch(batch: Batch, size: int) -> Batch:
-    """Repeats the last sample until a batch has the size that a model insists on."""
-    missing = size - len(batch)
-    if missing <= 0:
-        return batch
-    return Batch(
-        ids=batch.ids + batch.ids[-1:] * missing,
-        inputs={
-            name: np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
-            for name, array in batch.inputs.items()
-        },
-        labels=batch.labels + batch.labels[-1:] * missing,
-        origins=batch.origins + batch.origins[-1:] * missing,
-    )
+    return rest.subset(sorted(pick(rest, samples, seed or 0)))
 
 
 def latency_batch(dataset: Dataset, size: int) -> Batch:
     """The first samples as one batch, repeated in order where there are fewer."""
-    return stack([dataset[index % len(dataset)] for index in range(size)])
+    return dataset.batch([index % len(dataset) for index in range(size)])
 
 
 def batches(dataset: Dataset, size: int, fixed: int | None) -> Iterator[tuple[Batch, Batch]]:
@@ -146,5 +146,21 @@ def batches(dataset: Dataset, size: int, fixed: int | None) -> Iterator[tuple[Ba
         size: Samples a batch.
         fixed: The batch size that the model insists on; None where any goes.
     """
-    for batch in dataset.batches(fixed or size):
-        yield batch, filled_batch(batch, fixed or 0)
+    for batch in dataset.batches(size_of_batches(dataset, size, fixed)):
+        yield batch, batch.filled(fixed or 0)
+
+
+def size_of_batches(dataset: Dataset, size: int, fixed: int | None) -> int:
+    """Samples a batch: 1 where state is carried, what the model insists on, or what was asked for.
+
+    Raises:
+        UsageError: State is carried, but the model insists on larger batches.
+    """
+    if not dataset.state:
+        return fixed or size
+    if fixed not in (None, 1):
+        raise UsageError(
+            f"Dataset {dataset.name!r} carries state, which goes one sample at a time, but the model insists "
+            f"on batches of {fixed}. Export it with batch size 1 or a dynamic batch."
+        )
+    return 1
