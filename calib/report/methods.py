@@ -118,7 +118,8 @@ def _accuracy(rows: Sequence[Row]) -> str:
 def _against(best: Row, other: Row, name: str, word: str) -> str:
     shares = [value_text(metric) for row in (best, other) if (metric := row.metric(name))]
     better, worse = _method(best), _method(other)
-    text = f"{sentence_start(wording(name).phrase)} is {word} with {better} than with {worse}: {' against '.join(shares)}"
+    figure = sentence_start(wording(name).phrase)
+    text = f"{figure} is {word} with {better} than with {worse}: {' against '.join(shares)}"
     changes = compare_answers(other, best)
     if changes is None or changes.p_value is None:
         return f"{text}."
