@@ -7,8 +7,9 @@ whole stages; everything they import is imported when they are first called.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from calib.lazy import lazy_names
 
 if TYPE_CHECKING:
     from calib.engine.building import build
@@ -16,9 +17,19 @@ if TYPE_CHECKING:
     from calib.graph.quantization import quantize
     from calib.graph.torch_export import export
     from calib.report import write_report
-    from calib.validation import check, validate
+    from calib.validation import check, compare, validate
 
-__all__ = ["__version__", "build", "calibrate", "check", "export", "quantize", "validate", "write_report"]
+__all__ = [
+    "__version__",
+    "build",
+    "calibrate",
+    "check",
+    "compare",
+    "export",
+    "quantize",
+    "validate",
+    "write_report",
+]
 
 __version__ = "0.1.0"
 
@@ -27,18 +38,14 @@ _HOME = {
     "calibrate": "calib.graph.calibration",
     "export": "calib.graph.torch_export",
     "check": "calib.validation",
+    "compare": "calib.validation",
     "quantize": "calib.graph.quantization",
     "validate": "calib.validation",
     "write_report": "calib.report",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'calib' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

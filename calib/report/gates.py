@@ -8,7 +8,15 @@ from calib.report.markdown import block_to_markdown
 from calib.report.text import markdown, visible
 from calib.validation.verdicts import Change, CheckReport, GateOutcome, Verdict
 
-__all__ = ["changes_table", "check_headline", "check_markdown", "check_text", "gates_table"]
+__all__ = [
+    "changes_table",
+    "check_headline",
+    "check_markdown",
+    "check_text",
+    "gate_lines",
+    "gates_table",
+    "p_text",
+]
 
 _ORDER: tuple[Verdict, ...] = ("fail", "undecided", "new", "not measured", "pass")
 _WORDS = {
@@ -58,7 +66,7 @@ def check_text(report: CheckReport, *, every: bool = False) -> str:
     for one in report.outcomes:
         if one.gate == "integrity" and one.verdict == "pass" and not every:
             continue
-        lines += _gate_lines(one, width)
+        lines += gate_lines(one, width)
     moved = [change for change in report.changes if change.status not in _QUIET]
     if moved:
         lines.append("Against the baseline:")
@@ -68,15 +76,16 @@ def check_text(report: CheckReport, *, every: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _gate_lines(one: GateOutcome, width: int) -> list[str]:
+def gate_lines(one: GateOutcome, width: int) -> list[str]:
+    """A gate for a terminal, its verdict set in so many columns."""
     limit = f", {one.limit}" if one.limit else ""
     indent = " " * (width + 4)
     lines = [f"  {one.verdict:<{width}}  {visible(one.name)}{limit}", f"{indent}{visible(one.reason)}"]
-    tail = "; ".join(part for part in (_p_text(one), visible(one.note)) if part)
+    tail = "; ".join(part for part in (p_text(one), visible(one.note)) if part)
     return [*lines, f"{indent}({tail})"] if tail else lines
 
 
-def _p_text(one: GateOutcome) -> str:
+def p_text(one: GateOutcome) -> str:
     """The p-value that the verdict rests on, before and after correction; both where there is no verdict."""
     if one.p_value is None or one.p_worse is None:
         return ""
@@ -135,7 +144,7 @@ def gates_table(report: CheckReport) -> Table:
             Cell(_WORDS[one.verdict], tone=_TONES.get(one.verdict, "")),
             Cell(visible(one.name)),
             Cell(one.limit or numbers.MISSING),
-            Cell(visible(one.reason), "; ".join(part for part in (_p_text(one), visible(one.note)) if part)),
+            Cell(visible(one.reason), "; ".join(part for part in (p_text(one), visible(one.note)) if part)),
         )
         for one in ordered
     )

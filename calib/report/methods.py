@@ -31,11 +31,12 @@ def calibration_findings(merged: Merged) -> tuple[tuple[str, str], ...]:
 
 def _contests(merged: Merged) -> Iterator[list[Row]]:
     """Runs that differ in their calibration only."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], dict[str, Row]] = {}
     for row in merged.rows:
         if row.run.calibration:
-            groups.setdefault((row.source.key, row.run.runner), []).append(row)
-    return (rows for rows in groups.values() if len(rows) > 1)
+            # Of one calibration the first: another route or other kernels are no other calibration.
+            groups.setdefault((row.source.key, row.run.runner), {}).setdefault(row.run.calibration, row)
+    return (list(rows.values()) for rows in groups.values() if len(rows) > 1)
 
 
 def _lead(rows: Sequence[Row]) -> str:

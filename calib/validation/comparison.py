@@ -18,10 +18,11 @@ from calib.data import Array, Batch, Dataset
 from calib.data.task_options import ClassificationOptions, TaskOptions
 from calib.errors import UsageError, ValidationError
 from calib.runners import Runner
+from calib.validation.columns import column_warnings
 from calib.validation.intervals import Floats, sqnr_interval
 from calib.validation.judgement import Judgement, judge_runs
 from calib.validation.naming import RunName
-from calib.validation.outcomes import pack_hits
+from calib.validation.outcomes import pack_hits, pack_powers
 from calib.validation.results import Metric, OutputError, WorstSample
 from calib.validation.samples import SampleErrors, rank_samples
 from calib.validation.tasks import Context, Judge, Task, make_task
@@ -92,7 +93,13 @@ class PrecisionFindings:
         if len(signal) != len(self.samples):
             return errors
         interval = sqnr_interval(signal, noise)
-        return replace(errors, sqnr_low=interval.low, sqnr_high=interval.high, sqnr_method=interval.method)
+        return replace(
+            errors,
+            sqnr_low=interval.low,
+            sqnr_high=interval.high,
+            sqnr_method=interval.method,
+            powers=pack_powers([signal, noise]),
+        )
 
     def outcomes(self) -> dict[str, tuple[str, ...]]:
         """Whether each sample is right, packed, by the name of the figure."""
@@ -255,10 +262,16 @@ class Comparison:
         if self.task is not None and self.baseline.judge is not None:
             found.extend(self.task.doubts(self.baseline.judge))
         for candidate in self.findings[1:]:
+            label, outputs = candidate.name.label, candidate.output_errors()
             found.extend(
-                f"{candidate.name.label} output {errors.output!r}: {errors.note}."
-                for errors in candidate.output_errors()
+                f"{label} output {errors.output!r}: {errors.note}."
+                for errors in outputs
                 if errors.verdict in ("candidate not finite", "rows differ")
+            )
+            found.extend(
+                f"{label} {text}"
+                for errors in outputs
+                for text in column_warnings(errors.output, errors.sqnr_db, errors.groups)
             )
         return (*found, *(() if self.task is None else self.task.warnings()))
 

@@ -52,6 +52,11 @@ class Case:
         """The same run in the stored baseline."""
         return None if self.baseline is None else self.baseline.find(self.run)
 
+    @property
+    def builds(self) -> int:
+        """Builds that the noise of the stored baseline is known from; 0 where it is not."""
+        return 0 if self.stored is None else self.stored.builds or 0
+
     def metric(self, name: str) -> Metric | None:
         """A figure of the run."""
         return next((one for one in self.run.metrics if one.name == name), None)

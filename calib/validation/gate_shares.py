@@ -57,6 +57,7 @@ def judge_drop(case: Case) -> GateOutcome:
         **_figures(test),
         note=_advice(case, table, test),
         noise=before.noise,
+        builds=case.builds,
     )
 
 
@@ -119,7 +120,9 @@ def _by_figures(case: Case, now: Metric, before: BaselineFigure) -> GateOutcome:
     if case.baseline is not None or low is None or high is None or scale != 1.0:
         verdict: Verdict = "fail" if drop > limit else "undecided"
         reason = f"{change}; no answers to each sample are known, so there is no interval"
-        return case.outcome(verdict, reason, subject=now.name, value=drop, noise=before.noise)
+        return case.outcome(
+            verdict, reason, subject=now.name, value=drop, noise=before.noise, builds=case.builds
+        )
     low, high = sorted((sign * low, sign * high))
     verdict = "pass" if high <= limit else "fail" if low > limit else "undecided"
     confidence = (1 + now.confidence) / 2

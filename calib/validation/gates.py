@@ -10,13 +10,14 @@ from typing import get_args
 
 from calib.errors import UsageError, ValidationError
 from calib.validation.baseline import Baseline, make_baseline, read_reference, write_baseline
-from calib.validation.changes import calmed, compare_with_baseline, rebuild_noise
+from calib.validation.changes import calmed, compare_with_baseline
 from calib.validation.corrections import Correction
 from calib.validation.gate_case import Case
 from calib.validation.gate_figures import judge_engine_size, judge_int8_share, judge_latency, judge_outputs
 from calib.validation.gate_rules import GATES, GateFile, Limit, Rule, make_rules, read_gate_file
 from calib.validation.gate_shares import judge_agreement, judge_drop, judge_worst_class
 from calib.validation.integrity import check_identity, check_integrity
+from calib.validation.noise import Noise, known_noise
 from calib.validation.results import PrecisionRun, Results, read_results
 from calib.validation.thresholds import parse_threshold
 from calib.validation.verdicts import CheckReport, GateOutcome, corrected
@@ -81,8 +82,9 @@ def check(
             speaks for the results' task.
         against: "fp32", "fp16" (latency) or "baseline"; by default the baseline where one is given.
         precisions: Runs to judge, by precision or label; by default all but FP32.
-        noise: Results of two or more rebuilds of one model. A change against the baseline that is not larger
-            than they differ is called noise.
+        noise: Results of two or more builds of one model, or of one run that made several. A change against
+            the baseline that is not larger than they differ is called noise. What ``results`` hold of builds
+            of their own counts too.
         alpha: Chance of a wrong verdict on each side, of all gates together; 0.05 by default.
         correction: "holm" (default), "bonferroni" or "none", for several judgements.
         allow_undecided: Whether undecided gates let the check pass; by default they do not.
@@ -120,8 +122,9 @@ def check(
     )
     _check_settings(rules, settings)
     stored = _stored(baseline)
-    spread = rebuild_noise([_read(one) for one in noise]) if noise else {}
-    return _judge(settings, _read(results), stored, rules, spread)
+    found = _read(results)
+    known = known_noise([_read(one) for one in noise], found)
+    return _judge(settings, found, stored, rules, known)
 
 
 def _gate_file(gates: _Path | GateFile | Sequence[Rule]) -> GateFile:
@@ -171,7 +174,7 @@ def _judge(
     results: Results,
     baseline: Baseline | None,
     rules: Sequence[Rule],
-    noise: dict[tuple[str, str], float],
+    noise: Noise,
 ) -> CheckReport:
     integrity = check_integrity(results)
     if not all(one.verdict == "pass" for one in integrity if not one.run):
@@ -184,13 +187,16 @@ def _judge(
     outcomes = _outcomes(results, baseline if same else None, rules, report.alpha, baseline is not None)
     noisy = tuple(_with_noise(one, noise) for one in outcomes)
     judged = tuple(map(calmed, corrected(noisy, report.correction, report.alpha)))
-    changes = compare_with_baseline(results, baseline, noise) if baseline is not None and same else ()
+    changes = compare_with_baseline(results, baseline, noise.spreads) if baseline is not None and same else ()
     return replace(report, outcomes=(*integrity, *identity, *judged), changes=changes)
 
 
-def _with_noise(outcome: GateOutcome, noise: dict[tuple[str, str], float]) -> GateOutcome:
-    spread = noise.get((outcome.run, outcome.subject))
-    return outcome if spread is None or outcome.gate != "max_drop" else replace(outcome, noise=spread)
+def _with_noise(outcome: GateOutcome, noise: Noise) -> GateOutcome:
+    if outcome.gate == "max_latency_ratio":
+        spread = noise.latency.get(outcome.run)
+    else:
+        spread = noise.spreads.get((outcome.run, outcome.subject)) if outcome.gate == "max_drop" else None
+    return outcome if spread is None else replace(outcome, noise=spread, builds=noise.builds)
 
 
 def _outcomes(
@@ -266,7 +272,8 @@ def update_baseline(
     Args:
         results: What a validation run found, or the path of its results.json.
         path: The baseline file; an older one is replaced.
-        noise: Results of two or more rebuilds of the model, whose differences the baseline then keeps.
+        noise: Results of two or more builds of the model, or of one run that made several; the baseline keeps
+            how far they differ.
 
     Raises:
         ValidationError: Nothing was measured, or values are not finite: no measure for others.
@@ -276,7 +283,7 @@ def update_baseline(
     faults = [f"{one.name}: {one.reason}" for one in check_integrity(found) if one.verdict != "pass"]
     if faults:
         raise ValidationError(f"These results cannot be a baseline. {'; '.join(faults)}.")
-    rebuilds = [_read(one) for one in noise]
-    baseline = make_baseline(found, rebuild_noise(rebuilds) if rebuilds else None)
+    known = known_noise([_read(one) for one in noise], found)
+    baseline = make_baseline(found, known.spreads, known.latency, known.builds)
     write_baseline(baseline, path)
     return baseline

@@ -15,8 +15,10 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as _PydanticError
 
 from calib.errors import ValidationError
-from calib.files import write_text
+from calib.files import read_bounded, write_text
+from calib.validation.columns import ColumnGroup
 from calib.validation.metric_records import ClassFigure, Draws, Metric
+from calib.validation.peer_records import KernelDifference, RebuildRecord
 from calib.validation.speed_records import EngineRecord, Latency, LatencyPart, LatencyRatio, Telemetry
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "Draws",
     "EngineRecord",
     "Environment",
+    "KernelDifference",
     "Latency",
     "LatencyPart",
     "LatencyRatio",
@@ -34,6 +37,7 @@ __all__ = [
     "ModelRecord",
     "OutputError",
     "PrecisionRun",
+    "RebuildRecord",
     "Results",
     "Telemetry",
     "WorstSample",
@@ -43,8 +47,6 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-
-_MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class CalibrationRecord:
         seed: Seed of the choice of samples.
         dataset: Name of the calibration dataset.
         overlap: Number of validation samples that were calibrated on.
+        scales_sha256: Hash of the scales alone, whatever the header states; empty where it is not known.
     """
 
     name: str
@@ -104,6 +107,7 @@ class CalibrationRecord:
     seed: int | None = None
     dataset: str | None = None
     overlap: int | None = None
+    scales_sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,9 @@ class OutputError:
         sqnr_low: Lower end of the SQNR's 95 % interval over samples; None where there is none.
         sqnr_high: Upper end.
         sqnr_method: How it was made.
+        groups: Its columns apart, where their ranges are far from each other; else empty.
+        powers: Σ reference² and Σ error² of each sample, packed by ``calib.validation.outcomes``; empty where
+            the output has no row a sample.
     """
 
     output: str
@@ -144,6 +151,8 @@ class OutputError:
     sqnr_low: float | None = None
     sqnr_high: float | None = None
     sqnr_method: str | None = None
+    powers: tuple[str, ...] = ()
+    groups: tuple[ColumnGroup, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -265,6 +274,8 @@ class Results:
         warnings: What a reader must know before believing a figure.
         ratios: Latency of the runs against each other, measured on a GPU.
         telemetry: The GPU's clocks, power and temperature during the latency measurement.
+        rebuilds: What differs between builds of one engine, where several were made.
+        kernels: Integer kernels beside the simulation, where they were run.
         main_metric: The figure that speaks for the task; empty for results of classification and older ones.
     """
 
@@ -284,6 +295,8 @@ class Results:
     warnings: tuple[str, ...] = ()
     ratios: tuple[LatencyRatio, ...] = ()
     telemetry: Telemetry | None = None
+    rebuilds: tuple[RebuildRecord, ...] = ()
+    kernels: tuple[KernelDifference, ...] = ()
     main_metric: str = ""
 
     @property
@@ -345,10 +358,4 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     Raises:
         ValidationError: There is no such file, it is too large, or not a results file.
     """
-    source = Path(path)
-    try:
-        if source.stat().st_size > _MAX_BYTES:
-            raise ValidationError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: not a results file.")
-        return Results.from_json(source.read_bytes(), str(source))
-    except OSError as error:
-        raise ValidationError(f"Cannot read results {source}: {error.strerror or error}.") from error
+    return Results.from_json(read_bounded(path, "results file", ValidationError), os.fspath(path))

@@ -11,8 +11,6 @@ from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from calib.data import Array, Dataset, Recipe
 from calib.data.task_options import TaskOptions
 from calib.files import check_writable
@@ -22,14 +20,15 @@ from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.engine_options import EngineOptions
 from calib.validation.environment import describe_environment
 from calib.validation.latency import LatencyPlan, latency_warnings
+from calib.validation.model_record import describe_model
 from calib.validation.options import Options, default_precisions, ordered_precisions
+from calib.validation.peers import Once, PeerFindings, Peers, find_peers, make_peers, rebuild
 from calib.validation.provenance import Calibration, read_calibrations
 from calib.validation.results import (
     SCHEMA_VERSION,
     EngineRecord,
     Environment,
     Latency,
-    ModelRecord,
     PrecisionRun,
     Results,
     write_results,
@@ -73,6 +72,7 @@ def validate(
     torch_device: str | None = None,
     torch_compile: bool = False,
     engine: EngineOptions | None = None,
+    integer_kernels: bool = False,
     task: str | Mapping[str, Any] | TaskOptions | None = None,
 ) -> Results:
     """Compares a model's precisions with its FP32 baseline: outputs, accuracy, latency.
@@ -103,7 +103,9 @@ def validate(
         torch_arguments: Keyword arguments of what makes it.
         torch_device: "cuda", "cuda:1" or "cpu"; None for a GPU where torch has one.
         torch_compile: Whether ``torch.compile`` is applied to it.
-        engine: How TensorRT's engines are built and timed.
+        engine: How TensorRT's engines are built and timed, and how often.
+        integer_kernels: Run INT8 by ONNX Runtime's integer kernels too, to see how far they are from the
+            simulation.
         task: What the model is for, where no recipe says it: "classification", or a mapping with ``kind`` and
             options, as in recipes.
 
@@ -131,6 +133,7 @@ def validate(
         if torch is None
         else TorchSource(torch, torch_weights, dict(torch_arguments or {}), torch_device, torch_compile),
         engine=engine or EngineOptions(),
+        integer_kernels=integer_kernels,
     )
     return _run(model, data, options, task)
 
@@ -199,6 +202,7 @@ class _Found:
     timing: Timing
     engines: tuple[EngineRecord | None, ...]
     settings: dict[str, str]
+    peers: PeerFindings
 
 
 def _settings(variants: Sequence[Variant]) -> dict[str, str]:
@@ -248,7 +252,7 @@ class _ValidationRun:
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             command=command,
             task=None if comparison.task is None else comparison.task.kind,
-            model=_model_record(self._model),
+            model=describe_model(self._model),
             dataset=self._subject.record(overlap, (*self._batch_notes(), *self._builder.notes)),
             runs=runs,
             sample_ids=dataset.ids,
@@ -263,6 +267,8 @@ class _ValidationRun:
             warnings=self._warnings(found, runs),
             ratios=found.timing.ratios,
             telemetry=found.timing.telemetry,
+            rebuilds=found.peers.rebuilds,
+            kernels=found.peers.kernels,
             main_metric="" if comparison.task is None else comparison.task.main,
         )
 
@@ -272,11 +278,17 @@ class _ValidationRun:
             for variant in make_variants(self._model, self._options, self._calibrations):
                 stack.enter_context(variant.runner)
                 variants.append(variant)
-            comparison = self._compare(variants)
-            timing = self._time(variants)
-            engines = self._engines(variants)
+            rebuilt = rebuild(variants, self._options.engine.rebuilds, stack)
+            every = [*variants, *(one for builds in rebuilt.values() for one in builds)]
+            comparison, peers = self._compare(variants, rebuilt, every)
+            timing = self._time(every)
+            engines = self._engines(every)
             settings = _settings(variants)
-        return _Found(comparison, tuple(variants), timing, engines, settings)
+        found = find_peers(comparison, peers, every, timing, engines)
+        count = len(variants)
+        return _Found(
+            comparison, tuple(variants), timing.of_first(variants), engines[:count], settings, found
+        )
 
     def _engines(self, variants: Sequence[Variant]) -> tuple[EngineRecord | None, ...]:
         if all(variant.engine is None for variant in variants):
@@ -285,22 +297,37 @@ class _ValidationRun:
 
         return inspect_variants(variants, self._model, self._latency_feeds, self._options.engine.profile)
 
-    def _compare(self, variants: Sequence[Variant]) -> Comparison:
+    def _compare(
+        self,
+        variants: Sequence[Variant],
+        rebuilt: Mapping[str, tuple[Variant, ...]],
+        every: Sequence[Variant],
+    ) -> tuple[Comparison, tuple[Peers, ...]]:
         dataset, fixed = self._subject.dataset, self._model.fixed_batch
+        # State is carried below what keeps answers: a batch that is asked for again must not move it on.
+        carried = carrying([variant.runner for variant in every], dataset.state)
+        runners = {variant.name.label: Once(one) for variant, one in zip(every, carried, strict=True)}
+        task, context = self._subject.task, self._subject.context(self._model.metadata)
         comparison = Comparison(
-            carrying([variant.runner for variant in variants], dataset.state),
+            [runners[variant.name.label] for variant in variants],
             dataset,
-            task=self._subject.task,
+            task=task,
             scores=self._options.scores,
             names=[variant.name for variant in variants],
-            context=self._subject.context(self._model.metadata),
+            context=context,
+        )
+        peers = make_peers(
+            variants, rebuilt, runners, dataset, task=task, scores=self._options.scores, context=context
         )
         size = size_of_batches(dataset, self._options.batch_size, fixed)
         total = ceil(len(dataset) / size)
         pairs = batches(dataset, size, fixed)
         for batch, fed in track(pairs, total, "Validating"):
-            comparison.add(batch, self._builder.feeds(fed), len(fed))
-        return comparison
+            feeds = self._builder.feeds(fed)
+            comparison.add(batch, feeds, len(fed))
+            for one in peers:
+                one.add(batch, feeds, len(fed))
+        return comparison, peers
 
     @property
     def _latency_plan(self) -> LatencyPlan:
@@ -377,21 +404,7 @@ class _ValidationRun:
             *found.comparison.warnings(),
             *provenance,
             *left_float,
-            *latency_warnings(runs),
+            *latency_warnings(runs, found.timing.ratios),
             *found.timing.warnings,
+            *found.peers.sentences(),
         )
-
-
-def _model_record(model: OnnxModel) -> ModelRecord:
-    graph = model.proto.graph
-    sizes = (int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer)
-    return ModelRecord(
-        name=model.path.name,
-        path=str(model.path),
-        sha256=model.sha256,
-        opset=model.opset,
-        inputs={spec.name: str(spec) for spec in model.inputs},
-        outputs={spec.name: str(spec) for spec in model.outputs},
-        nodes=len(graph.node),
-        parameters=sum(sizes),
-    )

@@ -76,6 +76,7 @@ class TestScores:
 
 class TestTopClasses:
     def test_ties_go_to_the_lowest_class_in_every_precision(self) -> None:
+        """A-V4."""
         fp32 = top_classes(np.array([[0.0, 2.01, 0.0, 2.00]], np.float32), 2)
         int8 = top_classes(np.array([[0.0, 2.0, 0.0, 2.0]], np.float32), 2)
         assert fp32.top.tolist() == int8.top.tolist() == [[1, 3]]
@@ -134,6 +135,7 @@ class TestCounter:
         assert [m.name for m in counter.metrics(False, {})] == ["top1_agreement"]
 
     def test_ties_are_counted_and_the_rule_is_told(self) -> None:
+        """A-V4."""
         counter = TopKCounter()
         counter.add(top_classes(np.array([[1.0, 1.0], [0.0, 1.0]])), np.array([1, 1]), None)
         (top1,) = counter.metrics(True, None)

@@ -1,0 +1,30 @@
+"""What results keep of the model under test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calib.validation.results import ModelRecord
+
+if TYPE_CHECKING:
+    from calib.graph import OnnxModel
+
+__all__ = ["describe_model"]
+
+
+def describe_model(model: OnnxModel) -> ModelRecord:
+    """Name, hash, inputs, outputs and size of a model."""
+    graph = model.proto.graph
+    sizes = (int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer)
+    return ModelRecord(
+        name=model.path.name,
+        path=str(model.path),
+        sha256=model.sha256,
+        opset=model.opset,
+        inputs={spec.name: str(spec) for spec in model.inputs},
+        outputs={spec.name: str(spec) for spec in model.outputs},
+        nodes=len(graph.node),
+        parameters=sum(sizes),
+    )

@@ -1,0 +1,312 @@
+"""Runs that are compared with each other beside FP32: builds of one engine, integer kernels and simulation.
+
+They answer in the same pass over the data as all others; nothing runs twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calib.data import Array, Batch, Dataset
+from calib.data.task_options import TaskOptions
+from calib.validation.baseline import sqnr_name
+from calib.validation.comparison import Comparison, PrecisionFindings
+from calib.validation.peer_records import BuildDifference, KernelDifference, RebuildRecord
+from calib.validation.results import Latency, OutputError
+from calib.validation.speed_records import EngineRecord
+from calib.validation.tasks import Context
+from calib.validation.timing import Timing
+from calib.validation.variants import Variant
+
+__all__ = ["Once", "PeerFindings", "Peers", "find_peers", "make_peers", "rebuild"]
+
+
+class Once:
+    """A runner whose answers to a batch are kept until the next batch comes.
+
+    Args:
+        runner: What runs the batch, once.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._feeds: Mapping[str, Array] | None = None
+        self._outputs: dict[str, Array] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Answers of the runner; of the same feeds, which must be the same object, those from before."""
+        if feeds is not self._feeds:
+            self._outputs = self._runner.infer(feeds)
+            self._feeds = feeds
+        return dict(self._outputs)
+
+
+@dataclass(frozen=True)
+class Peers:
+    """One run and those that are compared with it.
+
+    Attributes:
+        first: The run.
+        others: Further builds of its engine, or the integer kernels of its Q/DQ model.
+        between: Their outputs against those of the first.
+        against_fp32: The others against FP32; None where they are runs of their own, which have that.
+    """
+
+    first: Variant
+    others: tuple[Variant, ...]
+    between: Comparison
+    against_fp32: Comparison | None
+
+    def add(self, batch: Batch, feeds: Mapping[str, Array], fed: int) -> None:
+        """Counts one batch."""
+        if self.against_fp32 is not None:
+            self.against_fp32.add(batch, feeds, fed)
+        self.between.add(batch, feeds, fed)
+
+    def rebuild_record(
+        self,
+        figures: Comparison,
+        findings: PrecisionFindings,
+        latencies: Mapping[str, Latency | None],
+        engines: Mapping[str, EngineRecord | None],
+    ) -> RebuildRecord:
+        """What differs between the builds.
+
+        Args:
+            figures: The comparison that the first one is part of.
+            findings: What it has shown there.
+            latencies: Label → latency of every build.
+            engines: Label → engine of every build.
+        """
+        assert self.against_fp32 is not None
+        each = [_figures(figures, findings)]
+        each += [_figures(self.against_fp32, found) for found in self.against_fp32.findings[1:]]
+        labels = [variant.name.label for variant in (self.first, *self.others)]
+        timed = [found for label in labels if (found := latencies.get(label)) is not None]
+        built = [engine for label in labels if (engine := engines.get(label)) is not None]
+        return RebuildRecord(
+            run=labels[0],
+            builds=len(labels),
+            figures={name: tuple(one.get(name) for one in each) for name in each[0]},
+            between=tuple(
+                tuple(
+                    BuildDifference(errors.output, errors.sqnr_db, errors.max_abs, errors.verdict)
+                    for errors in found.output_errors()
+                )
+                for found in self.between.findings[1:]
+            ),
+            changed_answers=self._changed(),
+            median_ms=tuple(one.median_ms for one in timed) if len(timed) == len(labels) else (),
+            int8_layers=tuple(one.int8_layers for one in built),
+            engine_bytes=tuple(one.engine_bytes for one in built),
+        )
+
+    def _changed(self) -> tuple[int, ...]:
+        first, *others = (found.judge for found in self.between.findings)
+        if first is None or first.predictions is None:
+            return ()
+        before = np.array(first.predictions)
+        return tuple(int((before != np.array(one.predictions)).sum()) for one in others if one is not None)
+
+    def kernel_differences(self) -> tuple[KernelDifference, ...]:
+        """How far the integer kernels are from the simulation, output by output."""
+        return tuple(
+            _kernel_difference(self.first, variant, errors)
+            for variant, found in zip(self.others, self.between.findings[1:], strict=True)
+            for errors in found.output_errors()
+        )
+
+
+def _figures(comparison: Comparison, found: PrecisionFindings) -> dict[str, float | None]:
+    metrics = {metric.name: metric.value for metric in comparison.metrics(found)}
+    return {**metrics, **{sqnr_name(errors.output): errors.sqnr_db for errors in found.output_errors()}}
+
+
+def _kernel_difference(first: Variant, other: Variant, errors: OutputError) -> KernelDifference:
+    scale = (other.scales or {}).get(errors.output) or None
+
+    def steps(value: float | None) -> float | None:
+        return None if value is None or scale is None else value / scale
+
+    return KernelDifference(
+        run=other.name.label,
+        simulation=first.name.label,
+        output=errors.output,
+        scale=scale,
+        max_abs=errors.max_abs,
+        max_steps=steps(errors.max_abs),
+        mean_steps=steps(errors.mean_abs),
+        sqnr_db=errors.sqnr_db,
+    )
+
+
+def make_peers(
+    variants: Sequence[Variant],
+    rebuilt: Mapping[str, tuple[Variant, ...]],
+    runners: Mapping[str, Any],
+    dataset: Dataset,
+    *,
+    task: TaskOptions | None = None,
+    scores: str | None = None,
+    context: Context | None = None,
+) -> tuple[Peers, ...]:
+    """Finds which runs are compared with which.
+
+    Args:
+        variants: The runs of the validation, FP32 first.
+        rebuilt: Label → further builds of that run's engine.
+        runners: Label → its runner, which answers a batch once.
+        dataset: The validation dataset.
+        task: What the model is for.
+        scores: The output that holds class scores.
+        context: What the task may know beside the dataset.
+    """
+
+    def compare(chosen: Sequence[Variant]) -> Comparison:
+        names = [variant.name for variant in chosen]
+        asked = [runners[name.label] for name in names]
+        return Comparison(asked, dataset, task=task, scores=scores, names=names, context=context)
+
+    found = []
+    for variant in variants:
+        others = rebuilt.get(variant.name.label, ())
+        if others:
+            against = compare([variants[0], *others])
+            found.append(Peers(variant, others, compare([variant, *others]), against))
+        kernels = tuple(one for one in variants if one.simulation == variant.name.label)
+        if kernels:
+            found.append(Peers(variant, kernels, compare([variant, *kernels]), None))
+    return tuple(found)
+
+
+def rebuild(variants: Sequence[Variant], builds: int, stack: ExitStack) -> dict[str, tuple[Variant, ...]]:
+    """Builds engines again, without kept timings, and opens their runners.
+
+    Args:
+        variants: The runs.
+        builds: Number of builds of each engine, the first included.
+        stack: Closes the runners.
+
+    Returns:
+        Label of a run → its further builds.
+    """
+    found: dict[str, tuple[Variant, ...]] = {}
+    for variant in variants:
+        if variant.again is None or builds < 2:
+            continue
+        again = [variant.again(number) for number in range(2, builds + 1)]
+        for one in again:
+            stack.enter_context(one.runner)
+        found[variant.name.label] = tuple(again)
+    return found
+
+
+@dataclass(frozen=True)
+class PeerFindings:
+    """What the comparisons of runs with each other gave.
+
+    Attributes:
+        rebuilds: One for each engine that was built several times.
+        kernels: One for each output of each run with integer kernels.
+    """
+
+    rebuilds: tuple[RebuildRecord, ...] = ()
+    kernels: tuple[KernelDifference, ...] = ()
+
+    def sentences(self) -> tuple[str, ...]:
+        """What a reader must know: what builds alone change, and how far integer kernels are off."""
+        return (*map(rebuild_sentence, self.rebuilds), *map(kernel_sentence, self.kernels))
+
+
+def rebuild_sentence(found: RebuildRecord) -> str:
+    """What differs between builds in words.
+
+    >>> far = BuildDifference("y", 40.0, 0.1, "differs")
+    >>> rebuild_sentence(RebuildRecord("INT8", 2, {"top1": (0.76, 0.758)}, ((far,),), (3,), (2.0, 2.1)))
+    "INT8 was built 2 times: top1 differs by up to 0.2 points; outputs are 40 dB or more from the first
+    build's; up to 3 answers differ; latency differs by up to 1.05 times. A smaller change is noise."
+    """
+    parts = [f"{name} differs by up to {_spread(name, values)}" for name, values in _moved(found.figures)]
+    levels = [one.sqnr_db for build in found.between for one in build if one.sqnr_db is not None]
+    if levels:
+        parts.append(f"outputs are {min(levels):.3g} dB or more from the first build's")
+    if any(found.changed_answers):
+        parts.append(f"up to {max(found.changed_answers)} answers differ")
+    if found.median_ms:
+        parts.append(f"latency differs by up to {max(found.median_ms) / min(found.median_ms):.3g} times")
+    said = "; ".join(parts) or "no figure and no output differs"
+    return f"{found.run} was built {found.builds} times: {said}. A smaller change is noise."
+
+
+def _moved(figures: Mapping[str, Sequence[float | None]]) -> list[tuple[str, list[float]]]:
+    known = [(name, [one for one in values if one is not None]) for name, values in figures.items()]
+    return [(name, values) for name, values in known if values and max(values) > min(values)]
+
+
+def _spread(name: str, values: Sequence[float]) -> str:
+    size = max(values) - min(values)
+    if name.startswith("SQNR of "):
+        return f"{size:.3g} dB"
+    return f"{100 * size:.3g} points" if name.startswith("top") else f"{size:.3g}"
+
+
+def kernel_sentence(found: KernelDifference) -> str:
+    """A difference between integer kernels and simulation in words.
+
+    >>> kernel_sentence(KernelDifference("INT8 integer kernels", "INT8", "y", 0.5, 1.0, 2.0, 0.1, 40.0))
+    "INT8 integer kernels output 'y' is up to 2 steps of its scale from INT8 (0.1 on average): that is
+    ONNX Runtime's integer arithmetic, not the calibration. TensorRT computes what INT8 simulates."
+    """
+    what = f"{found.run} output {found.output!r}"
+    if found.max_abs is None:
+        return f"{what} cannot be compared with {found.simulation}: rows differ, or values are not finite."
+    if not found.max_abs:
+        return f"{what} equals {found.simulation}, value by value."
+    if found.max_steps is None or found.mean_steps is None:
+        distance = f"{found.max_abs:.3g} from {found.simulation} (it has no scale to count steps by)"
+    else:
+        distance = (
+            f"{found.max_steps:.3g} steps of its scale from {found.simulation} ({found.mean_steps:.2g} on "
+            "average)"
+        )
+    return (
+        f"{what} is up to {distance}: that is ONNX Runtime's integer arithmetic, not the calibration. "
+        f"TensorRT computes what {found.simulation} simulates."
+    )
+
+
+def find_peers(
+    comparison: Comparison,
+    peers: Sequence[Peers],
+    every: Sequence[Variant],
+    timing: Timing,
+    engines: Sequence[EngineRecord | None],
+) -> PeerFindings:
+    """What runs show beside each other, after the pass over the data.
+
+    Args:
+        comparison: The runs against FP32.
+        peers: What was compared beside it.
+        every: The runs and the further builds of their engines.
+        timing: Latency of all of these.
+        engines: Engines of all of these.
+    """
+    labels = [variant.name.label for variant in every]
+    latencies = dict(zip(labels, timing.latencies, strict=True))
+    built = dict(zip(labels, engines, strict=True))
+    findings = {found.name.label: found for found in comparison.findings}
+    rebuilds = tuple(
+        one.rebuild_record(comparison, findings[one.first.name.label], latencies, built)
+        for one in peers
+        if one.against_fp32 is not None
+    )
+    kernels = tuple(found for one in peers if one.against_fp32 is None for found in one.kernel_differences())
+    return PeerFindings(rebuilds, kernels)
