@@ -9,7 +9,7 @@ from calib.report import numbers
 from calib.report.blocks import Figure
 from calib.report.charts import NARROW, WIDE, Point, Scale, Strip, draw_scatter, draw_strips
 from calib.report.merge import Merged, Row
-from calib.report.metrics import interval_text, main_metric, value_text, wording
+from calib.report.metrics import interval_text, main_metric, sentence_start, value_text, wording
 from calib.report.palette import look_of
 from calib.report.text import visible
 from calib.validation.results import Latency, Metric
@@ -61,11 +61,10 @@ def _example(rows: Sequence[Row], measure: str) -> Metric | None:
 def _title(rows: Sequence[Row], measure: str) -> str:
     if measure == "sqnr":
         return _SQNR_TITLE
-    phrase, metric = wording(measure).phrase, _example(rows, measure)
-    unit = "%" if metric is None or metric.unit == "share" else metric.unit
-    return f"{phrase[0].upper() if phrase.startswith('top') else phrase[0]}{phrase[1:]}" + (
-        f" ({visible(unit)})" if unit else ""
-    )
+    metric = _example(rows, measure)
+    unit = "%" if metric is None or metric.unit == "share" else visible(metric.unit)
+    title = sentence_start(wording(measure).phrase)
+    return f"{title} ({unit})" if unit else title
 
 
 def _left_out(merged: Merged, measure: str) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from calib.report import numbers
 from calib.report.changes import by_chance, compare_answers
 from calib.report.merge import Merged, Row, level_of
-from calib.report.metrics import value_text, wording
+from calib.report.metrics import sentence_start, value_text, wording
 from calib.report.text import visible
 
 __all__ = ["calibration_findings"]
@@ -111,20 +111,16 @@ def _accuracy(rows: Sequence[Row]) -> str:
     highest, best = max(known, key=lambda pair: pair[0])
     behind = [row for value, row in known if value < highest]
     if not behind:
-        return f"{_phrase(name)} is the same."
+        return f"{sentence_start(wording(name).phrase)} is the same."
     word = "higher" if sign > 0 else "lower"
     return " ".join(_against(best, other, name, word) for other in behind)
-
-
-def _phrase(name: str) -> str:
-    phrase = wording(name).phrase
-    return f"T{phrase[1:]}" if phrase.startswith("top-") else phrase
 
 
 def _against(best: Row, other: Row, name: str, word: str) -> str:
     shares = [value_text(metric) for row in (best, other) if (metric := row.metric(name))]
     better, worse = _method(best), _method(other)
-    text = f"{_phrase(name)} is {word} with {better} than with {worse}: {' against '.join(shares)}"
+    figure = sentence_start(wording(name).phrase)
+    text = f"{figure} is {word} with {better} than with {worse}: {' against '.join(shares)}"
     changes = compare_answers(other, best)
     if changes is None or changes.p_value is None:
         return f"{text}."

@@ -17,6 +17,7 @@ __all__ = [
     "loss_text",
     "main_metric",
     "other_metrics",
+    "sentence_start",
     "value_text",
     "wording",
 ]
@@ -68,6 +69,16 @@ def wording(name: str) -> Wording:
     if name.startswith("top") and name[3:].isdigit():
         return Wording(f"Top-{name[3:]}", f"top-{name[3:]} accuracy")
     return Wording(known, known)
+
+
+def sentence_start(phrase: str) -> str:
+    """A phrase at the start of a sentence or as a title; "mAP" stays as it is.
+
+    >>> sentence_start("top-1 accuracy"), sentence_start("mAP"), sentence_start("R²")
+    ('Top-1 accuracy', 'mAP', 'R²')
+    """
+    first = phrase.split()[0]
+    return phrase[0].upper() + phrase[1:] if first == first.lower() else phrase
 
 
 def main_metric(merged: Merged) -> str:

@@ -7,7 +7,14 @@ from calib.report.changes import by_chance, changed_answers
 from calib.report.engines import int8_sentence, tells_precisions
 from calib.report.merge import Merged, Row, fault_of
 from calib.report.methods import calibration_findings
-from calib.report.metrics import interval_text, loss_interval_text, loss_text, value_text, wording
+from calib.report.metrics import (
+    interval_text,
+    loss_interval_text,
+    loss_text,
+    sentence_start,
+    value_text,
+    wording,
+)
 from calib.report.text import visible
 from calib.validation.results import Metric, OutputError
 
@@ -45,9 +52,8 @@ def _accuracy(merged: Merged, row: Row) -> str:
 def _unmeasured(metric: Metric | None) -> str:
     if metric is None:
         return ""
-    phrase = wording(metric.name).phrase
     reason = f": {visible(metric.note)}" if metric.note else ""
-    return f" {phrase[0].upper()}{phrase[1:]} not measured{reason}."
+    return f" {sentence_start(wording(metric.name).phrase)} not measured{reason}."
 
 
 def _interval(metric: Metric) -> str:

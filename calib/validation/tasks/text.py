@@ -144,7 +144,8 @@ class TextTask(Task[_Answers]):
         scores = np.moveaxis(outputs[self._output], first, 0)
         self._known = self._known or self._characters(scores.shape[2])
         best = scores.argmax(axis=2)
-        return tuple(greedy_ctc(row.tolist(), self._known, self.options.blank) for row in best)
+        # Padding beside a line reads as blanks.
+        return tuple(greedy_ctc(row.tolist(), self._known, self.options.blank).strip() for row in best)
 
     def _characters(self, classes: int) -> list[str]:
         """The character of each class: the blank is put in, and a space at the end where one is missing."""
@@ -161,8 +162,8 @@ class TextTask(Task[_Answers]):
         return known
 
     def compared(self, text: str) -> str:
-        """A text as it is compared: composed characters, and what the recipe says."""
-        text = unicodedata.normalize("NFC", text)
+        """A text as it is compared: composed characters, no blanks at its ends, and what the recipe says."""
+        text = unicodedata.normalize("NFC", text).strip()
         text = text.casefold() if self.options.ignore_case else text
         return "".join(text.split()) if self.options.ignore_space else text
 
