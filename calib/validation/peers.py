@@ -24,7 +24,6 @@ from calib.validation.peer_records import (
 from calib.validation.results import Latency, OutputError
 from calib.validation.simulations import Simulations, simulation_sentence
 from calib.validation.speed_records import EngineRecord
-from calib.validation.tasks import Context
 from calib.validation.timing import Timing
 from calib.validation.variants import Variant
 
