@@ -250,7 +250,9 @@ class _ValidationRun:
         )
 
     def _batch_notes(self) -> tuple[str, ...]:
-        fixed = self._model.fixed_batch
+        fixed, state = self._model.fixed_batch, self._subject.dataset.state
+        if state:
+            return (f"State is carried ({', '.join(state)}): samples were run one at a time, in order.",)
         if fixed is None or fixed == self._options.batch_size == self._options.latency.batch_size:
             return ()
         missing = -len(self._subject.dataset) % fixed

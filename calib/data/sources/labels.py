@@ -66,19 +66,26 @@ def label_values(array: Array) -> tuple[Any, ...]:
 def check_labels(
     labels: Sequence[Any], task: str | None, origin: str
 ) -> tuple[tuple[Any, ...], tuple[str, ...] | None]:
-    """Makes labels what the task expects: whole class numbers for a classification.
+    """Makes labels what the task expects: class numbers for a classification, floats for a regression.
 
     Args:
         labels: One a sample.
-        task: The recipe's task; for None the labels stay as they are.
+        task: The recipe's task; for any other the labels stay as they are.
         origin: Start of the message.
 
     Returns:
         The labels, and the class names where the labels were names.
 
     Raises:
-        DatasetError: For a classification: neither whole numbers from 0 nor names.
+        DatasetError: For a classification: neither whole numbers from 0 nor names. For a regression:
+            text that is no finite number.
     """
+    if task == "regression":
+        measured = (
+            _measured(label, f"{origin}, label {i}") if isinstance(label, str) else label
+            for i, label in enumerate(labels)
+        )
+        return tuple(measured), None
     if task != "classification":
         return tuple(labels), None
     if all(isinstance(label, str) for label in labels):
@@ -97,16 +104,18 @@ def _class_number(label: Any, index: int, origin: str) -> int:
     )
 
 
-def read_label_file(path: Path, samples: Sequence[str]) -> tuple[Any, ...]:
+def read_label_file(path: Path, samples: Sequence[str], task: str | None = None) -> tuple[Any, ...]:
     """Reads the labels of a folder of samples from an npy or CSV file.
 
     A CSV file has one label a line, in the samples' order, or the sample's file name and its label.
     Blank lines, lines that begin with ``#`` and a heading ``file,label`` or ``label`` are passed over;
-    blanks around a value do not count. Labels that are all whole numbers become numbers.
+    blanks around a value do not count. Labels that are all whole numbers become numbers, but for a text
+    recognition.
 
     Args:
         path: The file.
         samples: The samples' file names, in their order.
+        task: The recipe's task.
 
     Returns:
         One label a sample, in the samples' order.
@@ -126,7 +135,7 @@ def read_label_file(path: Path, samples: Sequence[str]) -> tuple[Any, ...]:
         texts = _in_order(path, rows, len(samples))
     else:
         texts = _by_name(path, rows, samples)
-    whole = all(text.isascii() and text.removeprefix("-").isdigit() for text in texts)
+    whole = task != "text" and all(text.isascii() and text.removeprefix("-").isdigit() for text in texts)
     return tuple(int(text) for text in texts) if whole else tuple(texts)
 
 
@@ -204,7 +213,8 @@ def labels_of_texts(
     """Labels that a list gives as text.
 
     For a text recognition they stay text, for a regression they become floats. Otherwise whole numbers
-    are class numbers, and names are numbered: by ``class_names``, or sorted as text.
+    are class numbers, and names are numbered: by ``class_names``, or sorted as text. Without a task
+    other numbers are taken as measured values.
 
     Args:
         texts: Place of each label, for messages → the label.
@@ -235,14 +245,14 @@ def labels_of_texts(
         for place, label in zip(texts, labels, strict=True):
             _check_number(label, names, f"{what}, {place}", offset)
         return labels, names
+    if task is None and names is None and all(map(_is_number, texts.values())):
+        return tuple(map(float, texts.values())), None
     if offset:
         raise DatasetError(f"{what}: label_offset is for class numbers, but labels are names.")
     numbers = number_classes(texts.values(), what) if names is None else {n: i for i, n in enumerate(names)}
     for place, text in texts.items():
         if text not in numbers:
-            raise DatasetError(
-                f"{what}, {place}: class {text!r} is not among the {len(numbers)} class_names."
-            )
+            raise DatasetError(f"{what}, {place}: {text!r} is none of the {len(numbers)} class_names.")
     return tuple(numbers[text] for text in texts.values()), names or tuple(numbers)
 
 
@@ -255,10 +265,13 @@ def _check_number(label: int, names: tuple[str, ...] | None, place: str, offset:
 
 
 def _measured(text: str, place: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    if not _is_number(text):
         raise DatasetError(f"{place}: label {text!r}: a regression needs a finite number.")
-    return value
+    return float(text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
