@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 
@@ -58,8 +59,9 @@ class Subject:
     @property
     def task(self) -> str | None:
         """The task that the recipe states, by its name."""
-        task = None if self.recipe is None else self.recipe.task
-        return getattr(task, "kind", task)
+        task: Any = None if self.recipe is None else self.recipe.task
+        kind = getattr(task, "kind", task)
+        return None if kind is None else str(kind)
 
     @property
     def classify(self) -> bool:
