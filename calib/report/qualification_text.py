@@ -35,7 +35,7 @@ def qualification_headline(found: Qualification) -> str:
     """
     worse = [f"{one.run} {one.figure}" for one in found.worse]
     better = [f"{one.run} {one.figure}" for one in found.better]
-    parts = [f"{len(found.faults)} faults"] if found.faults else []
+    parts = [f"{len(found.faults)} fault{'s' if len(found.faults) > 1 else ''}"] if found.faults else []
     parts += [f"worse: {', '.join(worse)}"] if worse else []
     parts += [f"better: {', '.join(better)}"] if better else []
     said = "; ".join(map(visible, parts)) or "no figure got worse by more than chance and noise explain"

@@ -21,7 +21,7 @@ from calib.validation.speed_records import EngineRecord
 from calib.validation.timing import Timing
 from calib.validation.variants import Variant
 
-__all__ = ["Once", "PeerFindings", "Peers", "find_peers", "make_peers", "rebuild"]
+__all__ = ["Once", "PeerFindings", "Peers", "find_peers", "make_peers", "rebuild", "shared_runners"]
 
 
 class Once:
@@ -145,6 +145,18 @@ def _kernel_difference(first: Variant, other: Variant, errors: OutputError) -> K
         mean_steps=steps(errors.mean_abs),
         sqnr_db=errors.sqnr_db,
     )
+
+
+def shared_runners(variants: Sequence[Variant], rebuilt: bool) -> dict[str, Any]:
+    """Label → runner, which answers a batch once where several comparisons ask it.
+
+    Args:
+        variants: All runs, further builds included.
+        rebuilt: Whether there are further builds.
+    """
+    # Kept answers take memory: none are kept where nobody asks twice.
+    shared = rebuilt or any(variant.simulation for variant in variants)
+    return {one.name.label: Once(one.runner) if shared else one.runner for one in variants}
 
 
 def make_peers(

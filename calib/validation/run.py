@@ -20,7 +20,14 @@ from calib.validation.environment import describe_environment
 from calib.validation.latency import LatencyPlan, latency_warnings
 from calib.validation.model_record import describe_model
 from calib.validation.options import Options, default_precisions, ordered_precisions
-from calib.validation.peers import Once, PeerFindings, Peers, find_peers, make_peers, rebuild
+from calib.validation.peers import (
+    PeerFindings,
+    Peers,
+    find_peers,
+    make_peers,
+    rebuild,
+    shared_runners,
+)
 from calib.validation.provenance import Calibration, read_calibrations
 from calib.validation.results import (
     SCHEMA_VERSION,
@@ -296,7 +303,7 @@ class _ValidationRun:
         every: Sequence[Variant],
     ) -> tuple[Comparison, tuple[Peers, ...]]:
         dataset, fixed = self._subject.dataset, self._model.fixed_batch
-        runners = {variant.name.label: Once(variant.runner) for variant in every}
+        runners = shared_runners(every, bool(rebuilt))
         comparison = Comparison(
             [runners[variant.name.label] for variant in variants],
             dataset,

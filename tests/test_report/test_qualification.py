@@ -57,7 +57,7 @@ FOUND = Qualification(
 )
 
 TEXT = """\
-net.onnx on digits, 360 samples: FAIL; 1 faults; worse: INT8 top1
+net.onnx on digits, 360 samples: FAIL; 1 fault; worse: INT8 top1
   old/results.json → new/results.json
 Faults:
   FP16 top1 was measured before and is not now
