@@ -15,7 +15,7 @@ from calib.data.selection import choose
 from calib.errors import DatasetError, UsageError
 from calib.validation.results import DatasetRecord
 
-__all__ = ["Subject", "batches", "filled_batch", "latency_batch", "open_subject"]
+__all__ = ["Subject", "batches", "data_name", "filled_batch", "latency_batch", "open_subject"]
 
 
 @dataclass(frozen=True)
@@ -148,3 +148,12 @@ def batches(dataset: Dataset, size: int, fixed: int | None) -> Iterator[tuple[Ba
     """
     for batch in dataset.batches(fixed or size):
         yield batch, filled_batch(batch, fixed or 0)
+
+
+def data_name(data: str | os.PathLike[str] | Recipe | Dataset) -> str:
+    """The path or name of the data, for commands and messages."""
+    if isinstance(data, (str, os.PathLike)):
+        return os.fspath(data)
+    if isinstance(data, Recipe) and data.path.is_file():
+        return str(data.path)
+    return data.name
