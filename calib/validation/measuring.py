@@ -15,7 +15,7 @@ from calib.runners import carrying
 from calib.validation.comparison import Comparison
 from calib.validation.latency import LatencyPlan
 from calib.validation.options import Options
-from calib.validation.peers import Once, PeerFindings, Peers, find_peers, make_peers, rebuild
+from calib.validation.peers import PeerFindings, Peers, find_peers, make_peers, rebuild, shared_runners
 from calib.validation.provenance import Calibration
 from calib.validation.results import EngineRecord
 from calib.validation.simulations import Simulations, simulate
@@ -112,8 +112,7 @@ class Measurement:
         dataset, fixed = self._subject.dataset, self._model.fixed_batch
         asked = [*every, *(simulated for simulated, _ in simulations)]
         carried = carrying([variant.runner for variant in asked], dataset.state)
-        labels = [variant.name.label for variant in asked]
-        runners = {label: Once(runner) for label, runner in zip(labels, carried, strict=True)}
+        runners = shared_runners(asked, carried, bool(rebuilt) or bool(simulations))
 
         def compare(chosen: Sequence[Variant]) -> Comparison:
             return Comparison(

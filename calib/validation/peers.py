@@ -27,7 +27,7 @@ from calib.validation.speed_records import EngineRecord
 from calib.validation.timing import Timing
 from calib.validation.variants import Variant
 
-__all__ = ["Once", "PeerFindings", "Peers", "find_peers", "make_peers", "rebuild"]
+__all__ = ["Once", "PeerFindings", "Peers", "find_peers", "make_peers", "rebuild", "shared_runners"]
 
 
 class Once:
@@ -178,6 +178,20 @@ def _kernel_difference(first: Variant, other: Variant, errors: OutputError) -> K
         mean_steps=steps(errors.mean_abs),
         sqnr_db=errors.sqnr_db,
     )
+
+
+def shared_runners(variants: Sequence[Variant], runners: Sequence[Any], asked_twice: bool) -> dict[str, Any]:
+    """Label → runner, which answers a batch once where several comparisons ask it.
+
+    Args:
+        variants: All runs, further builds and simulations included.
+        runners: Their runners.
+        asked_twice: Whether there are further builds or simulations.
+    """
+    # Kept answers take memory: none are kept where nobody asks twice.
+    shared = asked_twice or any(variant.simulation for variant in variants)
+    labelled = zip(variants, runners, strict=True)
+    return {one.name.label: Once(runner) if shared else runner for one, runner in labelled}
 
 
 def make_peers(

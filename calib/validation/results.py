@@ -346,7 +346,11 @@ def explain_faults(error: _PydanticError, source: str, what: str) -> str:
     """
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "the whole file"
-    return f"{source} is not a calib {what}: {place}: {first['msg']} ({error.error_count()} faults)."
+    return f"{source} is not a calib {what}: {place}: {first['msg']} ({_faults(error.error_count())})."
+
+
+def _faults(count: int) -> str:
+    return "1 fault" if count == 1 else f"{count} faults"
 
 
 def write_results(results: Results, path: str | os.PathLike[str]) -> Path:

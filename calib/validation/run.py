@@ -16,7 +16,7 @@ from calib.validation.engine_options import EngineOptions
 from calib.validation.environment import describe_environment
 from calib.validation.latency import LatencyPlan, latency_warnings
 from calib.validation.measuring import Measured, Measurement
-from calib.validation.model_record import describe_model
+from calib.validation.model_record import describe_model, model_name
 from calib.validation.options import Options, default_precisions, ordered_precisions
 from calib.validation.provenance import Calibration, read_calibrations
 from calib.validation.results import (
@@ -28,7 +28,7 @@ from calib.validation.results import (
     Results,
     write_results,
 )
-from calib.validation.subject import Subject, open_subject
+from calib.validation.subject import Subject, data_name, open_subject
 from calib.validation.torch_source import TorchSource
 from calib.validation.variants import Variant
 
@@ -149,8 +149,8 @@ def _run(
 ) -> Results:
     from calib.graph import load_model
 
-    model_name, data_name = _model_name(model), _data_name(data)
-    options.check_cache(model_name, data_name)
+    names = model_name(model), data_name(data)
+    options.check_cache(*names)
     if options.results_path is not None:
         check_writable(options.results_path)
     calibrations = read_calibrations(options.caches)
@@ -165,7 +165,7 @@ def _run(
     network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     run = _ValidationRun(network, subject, calibrations, options)
     repeat = options.call if isinstance(data, Dataset) else options.command
-    results = run.results(repeat(model_name, data_name))
+    results = run.results(repeat(*names))
     if options.results_path is not None:
         write_results(results, options.results_path)
     return results
@@ -173,18 +173,6 @@ def _run(
 
 def _calibrated_on(calibrations: Sequence[Calibration]) -> frozenset[str]:
     return frozenset().union(*(calibration.sample_ids for calibration in calibrations))
-
-
-def _model_name(model: str | os.PathLike[str] | OnnxModel) -> str:
-    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else str(model.path)
-
-
-def _data_name(data: str | os.PathLike[str] | Recipe | Dataset) -> str:
-    if isinstance(data, (str, os.PathLike)):
-        return os.fspath(data)
-    if isinstance(data, Recipe) and data.path.is_file():
-        return str(data.path)
-    return data.name
 
 
 def _environment(found: Measured) -> Environment:
