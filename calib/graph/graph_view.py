@@ -10,6 +10,7 @@ import onnx
 
 from calib.calibrators import unusable_reason
 from calib.calibrators.cache_lint import mask_tensors
+from calib.graph.observed import data_dependent_outputs
 from calib.graph.subgraphs import names_read_inside
 from calib.graph.weights import constants
 
@@ -27,6 +28,7 @@ class GraphView:
         scales: As given.
         nodes: The main graph's nodes, in order.
         constants: Tensor → its constant value.
+        computed: Tensors that depend on the data; a constant that is reshaped or cast does not.
         producer: Tensor → index of the node that makes it.
         readers: Tensor → how many inputs read it; a model output and a subgraph count as readers.
         functions: Names of the functions that the model defines itself.
@@ -36,6 +38,7 @@ class GraphView:
         self.scales = scales
         self.nodes = list(proto.graph.node)
         self.constants = constants(proto.graph)
+        self.computed = frozenset(data_dependent_outputs(proto))
         self.producer = {name: index for index, node in enumerate(self.nodes) for name in node.output if name}
         self.readers = Counter(name for node in self.nodes for name in node.input if name)
         self.readers.update(output.name for output in proto.graph.output)

@@ -129,7 +129,7 @@ def skip_input(node: onnx.NodeProto, graph: GraphView, quantized: set[int]) -> i
         quantized: Indices of the nodes that run in INT8.
     """
     left, right = node.input
-    if left == right or left in graph.constants or right in graph.constants:
+    if left == right or _is_constant(left, graph) or _is_constant(right, graph):
         return None
     found = [(fused_convolution(main, graph, quantized), skip) for main, skip in ((left, 1), (right, 0))]
     candidates = sorted((graph.depth[index], index, skip) for index, skip in found if index is not None)
@@ -137,6 +137,11 @@ def skip_input(node: onnx.NodeProto, graph: GraphView, quantized: set[int]) -> i
         return None
     sums = [_products_per_output(graph.nodes[index], graph) for _, index, _ in candidates]
     return candidates[0 if sums[-1] > _LONG_SUM and sums[0] < sums[-1] else -1][2]
+
+
+def _is_constant(tensor: str, graph: GraphView) -> bool:
+    """Whether a tensor is the same for all data, such as a bias that a Reshape hands on."""
+    return tensor in graph.constants or (tensor in graph.producer and tensor not in graph.computed)
 
 
 def _products_per_output(node: onnx.NodeProto, graph: GraphView) -> int:

@@ -181,6 +181,23 @@ def test_average_pooling_beside_float_stays_in_float(
     assert "r" not in placed(result)
 
 
+def test_a_bias_that_a_reshape_hands_on_is_no_skip_connection() -> None:
+    # As PaddlePaddle's exporter writes every convolution with a bias.
+    proto = model(
+        [
+            node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+            node("Reshape", ["bias", "shape"], ["column"]),
+            node("Add", ["c", "column"], ["y"]),
+        ],
+        {"x": ["N", 4, 8, 8]},
+        {"y": ["N", 4, 8, 8]},
+        {"w": weight(4, 4, 3, 3), "bias": weight(4), "shape": np.array([1, 4, 1, 1], np.int64)},
+    )
+    result = quantized(proto, ["x", "c", "y"])
+    assert placed(result) == {"x": ("c",)}
+    assert [left.node for left in result.left_float] == []
+
+
 def test_residual_sum_without_a_scale_is_named() -> None:
     result = quantized(residual(PROJECTION, ["b2", "p"]), ["x", "r1"])
     assert [(left.node, left.reason) for left in result.left_float] == [("add", "no scale for its input 'p'")]
