@@ -1,18 +1,27 @@
 """Datasets: what is calibrated on, validated on and timed with."""
 
-from calib.data.dataset import Array, Batch, Dataset, Sample
+from calib.data.dataset import Array, Batch, Carried, Dataset, Padding, Sample
 from calib.data.fingerprint import fingerprint
+from calib.data.geometry import Geometry
 from calib.data.memory import from_arrays
 from calib.data.objects import load_object, looks_like_object
 from calib.data.preprocess import Preprocess
 from calib.data.readers import Stream, open_reader
 from calib.data.recipe import Recipe, load_recipe, shipped_recipes
 from calib.data.selection import open_calibration, open_validation
+from calib.data.truth import IGNORED, Boxes, Mask, Pair
 
 __all__ = [
+    "IGNORED",
     "Array",
     "Batch",
+    "Boxes",
+    "Carried",
     "Dataset",
+    "Geometry",
+    "Mask",
+    "Padding",
+    "Pair",
     "Preprocess",
     "Recipe",
     "Sample",

@@ -2,64 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from calib.data.loading import load_in_workers, load_one
+from calib.data.sample import Array, Batch, Carried, Padding, Sample
+from calib.data.stacking import stack
 from calib.errors import DatasetError, UsageError
 
-__all__ = ["Array", "Batch", "Dataset", "Sample"]
+__all__ = ["Array", "Batch", "Carried", "Dataset", "Padding", "Sample", "stack"]
 
-Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One sample, as the model will see it, without a batch axis.
-
-    Attributes:
-        id: Names the sample within its dataset: a path relative to the data root, or ``file#index``.
-        inputs: One array for each named input.
-        label: The class number, or any other ground truth; None where there is none.
-        origin: Where it came from, for error messages: a file, and the index in it.
-    """
-
-    id: str
-    inputs: Mapping[str, Array]
-    label: Any = None
-    origin: str = ""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Samples stacked along a new first axis.
-
-    Attributes:
-        ids: The samples' ids, in the order of the rows.
-        inputs: One array for each named input, its first axis as long as ``ids``.
-        labels: The samples' labels, in the same order.
-        origins: Where each sample came from.
-    """
-
-    ids: tuple[str, ...]
-    inputs: Mapping[str, Array]
-    labels: tuple[Any, ...]
-    origins: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def rows(self, start: int, stop: int) -> Batch:
-        """The samples from one row to before another."""
-        return Batch(
-            ids=self.ids[start:stop],
-            inputs={name: array[start:stop] for name, array in self.inputs.items()},
-            labels=self.labels[start:stop],
-            origins=self.origins[start:stop],
-        )
+_LEAST_FOR_WORKERS = 8
+"""Fewer samples than this are read faster than a process starts."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +31,13 @@ class Dataset:
         description: What preprocessing and source made the samples; goes into provenance.
         content: Identifies what is stored for the sample at an index, for ``fingerprint``; None where
             the description already says it all.
+        padding: How inputs of different lengths are filled up within a batch, by input name.
+        constants: Inputs that are the same for every batch, by name.
+        state: Inputs that the model's own outputs feed, by name. Such samples are fed one at a time, in
+            order; state is zero at the start of each group.
+        groups: Name of what each sample belongs to, where samples are chosen together and stay in
+            order: the windows of a recording, the two sentences of a pair. None where each stands alone.
+        workers: Processes that read samples for ``batches``; 0 reads in this one.
     """
 
     name: str
@@ -86,45 +48,75 @@ class Dataset:
     notes: tuple[str, ...] = ()
     description: Mapping[str, Any] = field(default_factory=dict)
     content: Callable[[int], str] | None = None
+    padding: Mapping[str, Padding] = field(default_factory=dict)
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    state: Mapping[str, Carried] = field(default_factory=dict)
+    groups: tuple[Hashable, ...] | None = None
+    workers: int = 0
 
     def __post_init__(self) -> None:
         if not self.ids:
             raise DatasetError(f"No samples: dataset {self.name!r} is empty.")
         if len(set(self.ids)) != len(self.ids):
             raise DatasetError(f"Dataset {self.name!r} names a sample twice: {_first_repeat(self.ids)!r}.")
-        if self.labels is not None and len(self.labels) != len(self.ids):
-            raise DatasetError(
-                f"Dataset {self.name!r} has {len(self.labels)} labels for {len(self.ids)} samples."
-            )
+        for what, given in (("labels", self.labels), ("groups", self.groups)):
+            if given is not None and len(given) != len(self.ids):
+                raise DatasetError(
+                    f"Dataset {self.name!r} has {len(given)} {what} for {len(self.ids)} samples."
+                )
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, index: int) -> Sample:
-        return self.load(range(len(self.ids))[index])
+        number = range(len(self.ids))[index]
+        return load_one(self.load, number, self.ids[number])
 
     def __iter__(self) -> Iterator[Sample]:
-        return (self.load(index) for index in range(len(self.ids)))
+        return (self[index] for index in range(len(self.ids)))
 
     def subset(self, indices: Sequence[int]) -> Dataset:
         """The samples at some indices, in that order."""
-        chosen = tuple(indices)
-        labels = None if self.labels is None else tuple(self.labels[i] for i in chosen)
-        content = self.content
-        return Dataset(
-            name=self.name,
+        chosen, load, content = tuple(indices), self.load, self.content
+        return replace(
+            self,
             ids=tuple(self.ids[i] for i in chosen),
-            load=lambda index: self.load(chosen[index]),
-            labels=labels,
-            class_names=self.class_names,
-            notes=self.notes,
-            description=self.description,
+            load=lambda index: load(chosen[index]),
+            labels=None if self.labels is None else tuple(self.labels[i] for i in chosen),
+            groups=None if self.groups is None else tuple(self.groups[i] for i in chosen),
             content=None if content is None else lambda index: content(chosen[index]),
         )
 
     def with_notes(self, *notes: str) -> Dataset:
         """The same samples, with more notes."""
         return replace(self, notes=self.notes + notes)
+
+    def begins(self, index: int) -> bool:
+        """Whether a sample is the first of its group, where state begins with zeros."""
+        return self.groups is None or index == 0 or self.groups[index] != self.groups[index - 1]
+
+    def group_start(self, index: int) -> int:
+        """Index of the first sample of the group that a sample is in."""
+        while not self.begins(index):
+            index -= 1
+        return index
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """The samples at some indices as one batch."""
+        return self.stacked([self[index] for index in indices], begins=self.begins(indices[0]))
+
+    def stacked(self, samples: Sequence[Sample], *, begins: bool = True) -> Batch:
+        """Samples of this dataset as one batch, with its padding, constants and state.
+
+        Args:
+            samples: At least one.
+            begins: Whether state is zero before it.
+
+        Raises:
+            DatasetError: The samples differ in what padding does not allow to differ.
+        """
+        batch = stack(samples, self.padding)
+        return replace(batch, constants=self.constants, state=self.state, begins=begins)
 
     def batches(self, batch_size: int) -> Iterator[Batch]:
         """Reads the samples in order, stacked; the last batch may be smaller.
@@ -136,46 +128,30 @@ class Dataset:
             One batch after another; none is kept.
 
         Raises:
-            UsageError: The batch size is below 1.
-            DatasetError: Samples of one batch differ in their inputs' names or shapes.
+            UsageError: The batch size is below 1, or above 1 where state is carried.
+            DatasetError: Samples of one batch differ in their inputs' names or shapes, or one cannot be
+                read.
         """
         if batch_size < 1:
             raise UsageError(f"Batch size must be at least 1, got {batch_size}.")
-        for start in range(0, len(self), batch_size):
-            stop = min(start + batch_size, len(self))
-            yield stack([self.load(index) for index in range(start, stop)])
-
-
-def stack(samples: Sequence[Sample]) -> Batch:
-    """Stacks samples along a new first axis.
-
-    Raises:
-        DatasetError: The samples differ in their inputs' names or shapes.
-    """
-    first = samples[0]
-    for sample in samples[1:]:
-        _check_same_form(first, sample)
-    return Batch(
-        ids=tuple(sample.id for sample in samples),
-        inputs={name: np.stack([sample.inputs[name] for sample in samples]) for name in first.inputs},
-        labels=tuple(sample.label for sample in samples),
-        origins=tuple(sample.origin or sample.id for sample in samples),
-    )
-
-
-def _check_same_form(first: Sample, sample: Sample) -> None:
-    if first.inputs.keys() != sample.inputs.keys():
-        raise DatasetError(
-            f"Sample {sample.origin or sample.id} has inputs {sorted(sample.inputs)}, "
-            f"but {first.origin or first.id} in the same batch has {sorted(first.inputs)}."
-        )
-    for name, array in sample.inputs.items():
-        if array.shape != first.inputs[name].shape:
-            raise DatasetError(
-                f"Input {name!r} of sample {sample.origin or sample.id} has shape {array.shape}, but "
-                f"{first.origin or first.id} in the same batch has {first.inputs[name].shape}. "
-                "Resize all samples alike in the recipe, or use batch size 1."
+        if batch_size > 1 and self.state:
+            raise UsageError(
+                f"Dataset {self.name!r} carries state ({', '.join(self.state)}): each sample needs what the "
+                f"one before left, so the batch size must be 1, got {batch_size}."
             )
+        samples = self._read(batch_size)
+        for start in range(0, len(self), batch_size):
+            count = min(batch_size, len(self) - start)
+            yield self.stacked([next(samples) for _ in range(count)], begins=self.begins(start))
+        # Runs the reader to its end, where it ends its processes.
+        next(samples, None)
+
+    def _read(self, batch_size: int) -> Iterator[Sample]:
+        if self.workers < 1 or len(self) < _LEAST_FOR_WORKERS:
+            return iter(self)
+        # One batch is made ready while the one before is computed on.
+        ahead = batch_size + 2 * self.workers
+        return load_in_workers(self.load, self.ids, range(len(self)), self.workers, ahead)
 
 
 def _first_repeat(ids: Sequence[str]) -> str:

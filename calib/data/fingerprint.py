@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import reprlib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,11 @@ _END_BYTES = 64 << 10
 def fingerprint(dataset: Dataset) -> str:
     """The SHA-256 of what a dataset is, the same on every machine.
 
-    Covered: the description (source with all its options, preprocessing), every sample's id and label
-    in their order, and what is stored for each sample: for files ``file_identity``, for arrays in
-    memory all their bytes. Not covered: the dataset's name, notes, absolute paths and time stamps.
+    Covered: the description (source with all its options, class numbers, hashes of the tokenizer and
+    other files that the samples are made with, preprocessing), padding, constants, carried state, every
+    sample's id, label or annotations and group in their order, and what is stored for each sample: for
+    files ``file_identity``, for arrays in memory all their bytes. Not covered: the dataset's name, notes,
+    absolute paths, time stamps and worker processes.
 
     Args:
         dataset: Any dataset. Its samples are not decoded, but their files are read in part.
@@ -35,12 +39,20 @@ def fingerprint(dataset: Dataset) -> str:
     Raises:
         DatasetError: A sample's file cannot be read.
     """
-    digest = hashlib.sha256(_line({"fingerprint": 1, "description": dataset.description}))
+    head = {"fingerprint": 1, "description": dataset.description, **_feeding(dataset)}
+    digest = hashlib.sha256(_line(head))
     for index, sample_id in enumerate(dataset.ids):
         label = None if dataset.labels is None else dataset.labels[index]
         stored = None if dataset.content is None else dataset.content(index)
-        digest.update(_line([sample_id, label, stored]))
+        group = [] if dataset.groups is None else [dataset.groups[index]]
+        digest.update(_line([sample_id, label, stored, *group]))
     return digest.hexdigest()
+
+
+def _feeding(dataset: Dataset) -> Mapping[str, Any]:
+    """What is done to samples when they are fed; nothing of it, for most datasets."""
+    parts = {"padding": dataset.padding, "constants": dataset.constants, "state": dataset.state}
+    return {name: dict(part) for name, part in parts.items() if part}
 
 
 def _line(value: Any) -> bytes:
@@ -55,6 +67,9 @@ def _encode(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         content = hashlib.sha256(value.tobytes()).hexdigest()
         return {"dtype": value.dtype.str, "shape": list(value.shape), "sha256": content}
+    if is_dataclass(value) and not isinstance(value, type):
+        # Not asdict: it would copy the arrays.
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     raise DatasetError(
         f"Cannot fingerprint {reprlib.repr(value)}: labels and descriptions must be numbers, text, "
         "arrays, or lists and mappings of them."

@@ -6,7 +6,9 @@ Rules, the same for calibration and validation:
 - Every image becomes 8-bit RGB. Grey and black-and-white become three equal channels, a palette its
   colours, transparency is dropped (not blended), 16-bit grey keeps its upper 8 bits, of several frames
   the first is taken. Floating-point and 32-bit images are refused.
-- Pillow decodes; torchvision.transforms.v2 resizes and crops 8-bit tensors.
+- Pillow decodes. torchvision.transforms.v2 resizes Pillow's images, so that the grey values are those of
+  torchvision's own presets and of timm, and the same on every machine. Without antialias it resizes tensors,
+  since Pillow always smooths; that is within a grey value of OpenCV's linear and cubic resize.
 
 ``Preprocess.record`` names them, so that reports and provenance do.
 """
@@ -17,22 +19,24 @@ import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from calib.data.dataset import Array
+from calib.data.framing import Frame, frame, place_mask
+from calib.data.geometry import Geometry
 from calib.data.preprocess import Preprocess
 from calib.errors import DatasetError, require
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["damage", "read_pixels"]
+__all__ = ["Prepared", "damage", "place_mask", "prepare_image", "prepare_pixels", "read_image", "read_pixels"]
 
 _PURPOSE = "Reading images"
-_MAX_SIDE = 65500
 _ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82", "GIF": b";"}
 _UPRIGHT = {
     2: "FLIP_LEFT_RIGHT",
@@ -87,8 +91,80 @@ def _ends_well(path: Path, image_format: str | None) -> bool:
         return end is not None and stream.read().rstrip(b"\0").endswith(end)
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """One image as the model will see it.
+
+    Attributes:
+        values: The model's input, without a batch axis.
+        geometry: How the image's pixels were moved.
+    """
+
+    values: Array
+    geometry: Geometry
+
+
+def prepare_image(path: Path, preprocess: Preprocess) -> Prepared:
+    """Decodes an image file and does every step of the preprocessing.
+
+    Args:
+        path: The image file.
+        preprocess: The steps.
+
+    Raises:
+        DatasetError: The file cannot be decoded, or does not suit a step; the file is named.
+        MissingExtraError: torchvision or Pillow is not installed.
+    """
+    return prepare_pixels(read_image(path), preprocess, str(path))
+
+
+def prepare_pixels(image: Image | Array, preprocess: Preprocess, origin: str) -> Prepared:
+    """Does every step of the preprocessing on an image in memory.
+
+    Args:
+        image: An RGB image of Pillow; or 8-bit pixels of shape (height, width, 3), red first, or
+            (height, width) for grey.
+        preprocess: The steps.
+        origin: Where the image came from, for messages.
+
+    Raises:
+        DatasetError: The pixels are not such, or do not suit a step.
+        MissingExtraError: torchvision or Pillow is not installed.
+    """
+    pixels, plan = _framed(_as_image(image, origin), preprocess, origin)
+    values = preprocess.apply(pixels, origin, "chw")
+    padding = preprocess.letterbox or preprocess.pad
+    if padding is not None and padding.value == "mean":
+        values = _emptied(values, plan, preprocess)
+    return Prepared(values, plan.geometry)
+
+
+def _emptied(values: Array, plan: Frame, preprocess: Preprocess) -> Array:
+    """Zero wherever there is no image: what the mean becomes."""
+    place: list[slice] = [slice(None)] * 3
+    place[preprocess.layout.index("h")], place[preprocess.layout.index("w")] = plan.inside
+    empty = np.zeros_like(values)
+    empty[tuple(place)] = values[tuple(place)]
+    return empty
+
+
+def _as_image(image: Image | Array, origin: str) -> Image:
+    if not isinstance(image, np.ndarray):
+        return image.convert("RGB")
+    pillow = require("PIL.Image", "torch", _PURPOSE)
+    grey = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 1)
+    if image.dtype != np.uint8 or not image.size or not (grey or (image.ndim == 3 and image.shape[2] == 3)):
+        raise DatasetError(
+            f"{origin}: expected 8-bit pixels of shape (height, width, 3) or (height, width), "
+            f"got {image.dtype} {image.shape}."
+        )
+    flat = image.reshape(image.shape[:2]) if grey else image
+    rgb: Image = pillow.fromarray(np.ascontiguousarray(flat)).convert("RGB")
+    return rgb
+
+
 def read_pixels(path: Path, preprocess: Preprocess) -> Array:
-    """Decodes an image and does the resize, crop and color steps.
+    """Decodes an image and does the steps from resize to color.
 
     Args:
         path: The image file.
@@ -101,50 +177,61 @@ def read_pixels(path: Path, preprocess: Preprocess) -> Array:
         DatasetError: The file cannot be decoded, or is smaller than the crop; the file is named.
         MissingExtraError: torchvision or Pillow is not installed.
     """
+    return _framed(read_image(path), preprocess, str(path))[0]
+
+
+def _framed(image: Image, preprocess: Preprocess, origin: str) -> tuple[Array, Frame]:
+    """The steps from resize to color; the mean of ``pad.value`` is black here."""
+    plan = frame((image.height, image.width), preprocess, origin)
+    resized = image if plan.resized == plan.source else _resized(image, plan, preprocess)
+    pixels = np.asarray(resized)[plan.cut].transpose(2, 0, 1)
+    if plan.target != plan.kept:
+        pixels = _padded(pixels, plan, preprocess)
+    return _colored(pixels, preprocess), plan
+
+
+def _resized(image: Image, plan: Frame, preprocess: Preprocess) -> Image | Array:
     functional = require("torchvision.transforms.v2.functional", "torch", "Preprocessing images")
-    tensor = functional.pil_to_tensor(_read_rgb(path))
-    if preprocess.resize is not None:
-        tensor = _resize(functional, tensor, preprocess, path)
-    if preprocess.crop is not None:
-        height, width = _pair(preprocess.crop)
-        if tensor.shape[1] < height or tensor.shape[2] < width:
-            raise DatasetError(
-                f"{path}: {tensor.shape[1]} × {tensor.shape[2]} pixels (height × width) are smaller "
-                f"than the crop of {height} × {width}. Give preprocess.resize, or a smaller crop."
-            )
-        tensor = functional.center_crop(tensor, [height, width])
-    if preprocess.color == "bgr":
-        tensor = tensor.flip(0)
-    elif preprocess.color == "gray":
-        tensor = functional.rgb_to_grayscale(tensor, num_output_channels=1)
-    pixels: Array = tensor.numpy()
+    # Pillow's "nearest" takes the nearest centre; torch calls that nearest-exact.
+    nearest = preprocess.interpolation == "nearest"
+    kernel = functional.InterpolationMode("nearest-exact" if nearest else preprocess.interpolation)
+    if preprocess.antialias:
+        resized: Image = functional.resize(image, list(plan.resized), interpolation=kernel)
+        return resized
+    # In float: torch's own 8-bit kernels differ between processors, and from OpenCV by up to 31.
+    tensor = functional.pil_to_tensor(image).float()
+    tensor = functional.resize(tensor, list(plan.resized), interpolation=kernel, antialias=False)
+    pixels: Array = tensor.round().clamp(0, 255).numpy().astype(np.uint8).transpose(1, 2, 0)
     return pixels
 
 
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else size
+def _padded(pixels: Array, plan: Frame, preprocess: Preprocess) -> Array:
+    padding = preprocess.letterbox or preprocess.pad
+    value = 0 if padding is None or padding.value == "mean" else padding.value
+    canvas = np.empty((3, *plan.target), np.uint8)
+    canvas[:] = np.broadcast_to(value, 3).reshape(3, 1, 1)
+    canvas[:, plan.inside[0], plan.inside[1]] = pixels
+    return canvas
 
 
-def _resize(functional: Any, tensor: Any, preprocess: Preprocess, path: Path) -> Any:
-    size = preprocess.resize
-    height, width = tensor.shape[1:]
-    if isinstance(size, int) and size * max(height, width) > _MAX_SIDE * min(height, width):
-        raise DatasetError(
-            f"{path}: {height} × {width} pixels are too elongated for a short side of {size}: the long "
-            f"one would exceed {_MAX_SIDE}. Give preprocess.resize as [height, width]."
-        )
-    # Pillow's "nearest" takes the nearest centre; torch calls that nearest-exact.
-    nearest = preprocess.interpolation == "nearest"
-    kernel = "nearest-exact" if nearest else preprocess.interpolation
-    return functional.resize(
-        tensor,
-        [size] if isinstance(size, int) else list(_pair(size or 1)),
-        interpolation=functional.InterpolationMode(kernel),
-        antialias=preprocess.antialias,
-    )
+def _colored(pixels: Array, preprocess: Preprocess) -> Array:
+    if preprocess.color == "bgr":
+        return np.ascontiguousarray(pixels[::-1])
+    if preprocess.color == "rgb":
+        return np.ascontiguousarray(pixels)
+    pillow = require("PIL.Image", "torch", _PURPOSE)
+    image = pillow.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    gray: Array = np.asarray(image.convert("L"))[None]
+    return gray
 
 
-def _read_rgb(path: Path) -> Image:
+def read_image(path: Path) -> Image:
+    """Decodes an image file by the rules above: upright, 8-bit RGB.
+
+    Raises:
+        DatasetError: The file cannot be decoded; it is named.
+        MissingExtraError: Pillow is not installed.
+    """
     try:
         with _opened(path) as image:
             turn = _UPRIGHT.get(_orientation(image))

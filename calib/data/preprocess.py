@@ -1,94 +1,127 @@
 """The one preprocessing, for calibration and validation alike.
 
-Steps, in this order: resize, crop, color, ×scale, -mean, ÷std, layout, dtype. The first three are for
-images only. Arithmetic is done in double precision and rounded once, to the final dtype.
+Steps, always in this order, whatever the order in the recipe: resize, crop, pad (or letterbox, which is
+both a resize and a pad), color, ×scale, -mean, ÷std, layout, dtype. Those up to color are for images only.
+Arithmetic is done in double precision and rounded once, to the final dtype.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+from typing_extensions import Self
 
 from calib.data.dataset import Array
+from calib.data.preprocess_values import Divisor, Fill, Fraction, Nonzero, PerChannel, Pixels, Size, pair
 from calib.errors import DatasetError
 
-__all__ = ["Layout", "Preprocess", "cast"]
+__all__ = ["Fit", "Interpolation", "Layout", "Letterbox", "Pad", "Preprocess", "cast", "reorder"]
 
-Layout = Literal["chw", "hwc"]
+Layout = Literal["chw", "hwc", "cwh", "whc"]
+Fit = Literal["stretch", "short_side", "long_side", "height"]
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+Place = Literal["corner", "center"]
 
 # The rules of calib.data.pixels. Whoever changes them there changes them here.
 _READING = {
     "decoder": "Pillow",
     "orientation": "turned upright by EXIF",
     "pixels": "8-bit RGB, transparency dropped",
-    "resizer": "torchvision.transforms.v2 on 8-bit tensors",
+}
+_RESIZERS = {
+    True: "Pillow, by torchvision.transforms.v2",
+    False: "torch in float32, rounded to 8 bits, by torchvision.transforms.v2",
 }
 
-_IMAGES_ONLY = ("resize", "interpolation", "antialias", "crop", "color")
+_ALWAYS_SMOOTH = ("lanczos", "box", "hamming")
+_IMAGES_ONLY = (
+    *("resize", "fit", "interpolation", "antialias", "crop", "crop_fraction"),
+    *("pad", "letterbox", "color"),
+)
 
 
-def _number(value: object) -> float:
-    """A finite number, or one written as text: ``1/255``, or ``1e-3`` (text to a YAML reader)."""
-    try:
-        if isinstance(value, str):
-            over, _, under = value.partition("/")
-            value = float(over) / float(under or 1)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError
-        number = float(value)
-    except (TypeError, ValueError, ArithmeticError):
-        raise ValueError(f'expected a number or a fraction such as "1/255", got {value!r}') from None
-    if not math.isfinite(number):
-        raise ValueError(f"expected a finite number, got {value!r}")
-    return number
+class Pad(BaseModel):
+    """Adds pixels until an image has a size.
+
+    Attributes:
+        size: Side of the square, or (height, width), that comes out. A larger image is an error.
+        multiple: Instead: each side is brought to the next multiple of it.
+        value: Of the added pixels: a grey value from 0 to 255, (red, green, blue), or ``mean``: what is
+            exactly 0 for the model, after scale, mean and std.
+        place: Where the image lies: ``corner`` is the upper left one; ``center`` shares the pixels out,
+            an odd one to the right and the bottom.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: Size | None = None
+    multiple: Pixels | None = None
+    value: Fill = 0
+    place: Place = "corner"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.size is None) == (self.multiple is None):
+            raise ValueError("expected size or multiple, one of them")
+        return self
 
 
-def _nonzero(value: object) -> float:
-    number = _number(value)
-    if number == 0:
-        raise ValueError("must not be 0")
-    return number
+class Letterbox(BaseModel):
+    """Fits an image into a size, in proportion, and fills the rest.
 
+    Each side is multiplied by the smaller of the two ratios and rounded, as YOLO's letterbox does.
 
-def _per_channel(value: object) -> float | tuple[float, ...]:
-    if isinstance(value, (list, tuple)):
-        if not value:
-            raise ValueError("expected a number, or a list with one number a channel, got []")
-        return tuple(_number(item) for item in value)
-    return _number(value)
+    Attributes:
+        size: Side of the square, or (height, width), that it is fitted into.
+        value: Of the rest: a grey value from 0 to 255, (red, green, blue), or ``mean``.
+        place: Where the image lies: ``center``, or ``corner`` for the upper left one.
+        multiple: Fill only up to the next multiple of it, not up to the size: images then differ in
+            size, and go to the model one by one.
+        enlarge: Whether a smaller image is made larger.
+    """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-def _divisor(value: object) -> float | tuple[float, ...]:
-    number = _per_channel(value)
-    if 0 in (number if isinstance(number, tuple) else (number,)):
-        raise ValueError("must not be 0: values are divided by it")
-    return number
+    size: Size
+    value: Fill = 114
+    place: Place = "center"
+    multiple: Pixels | None = None
+    enlarge: StrictBool = True
 
-
-def _size(value: object) -> int | tuple[int, int]:
-    sides = value if isinstance(value, (list, tuple)) else (value, value)
-    whole = all(isinstance(side, int) and not isinstance(side, bool) for side in sides)
-    if len(sides) != 2 or not whole or not all(1 <= side <= 16384 for side in sides):
-        raise ValueError(f"expected pixels from 1 to 16384, or [height, width], got {value!r}")
-    return (sides[0], sides[1]) if isinstance(value, (list, tuple)) else sides[0]
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.multiple and any(side % self.multiple for side in pair(self.size)):
+            raise ValueError(f"size must be a multiple of {self.multiple}, got {self.size}")
+        return self
 
 
 class Preprocess(BaseModel):
     """What is done to each sample before a model sees it.
 
     Attributes:
-        resize: Pixels of the short side, the other one in proportion; or (height, width).
-        interpolation: Kernel of the resize; ``nearest`` takes the pixel with the nearest centre.
-        antialias: Whether the kernel is widened when an image is made smaller.
+        resize: Pixels of a side, or (height, width); ``fit`` says what is made of them.
+        fit: ``stretch``: to exactly that size. ``short_side``: in proportion, the short side as long as
+            given; with (height, width) so that both are covered. ``long_side``: in proportion, the long
+            side as long as given; with (height, width) so that it lies inside both. ``height``: that
+            height and the width in proportion, rounded up, at most the given width, as PP-OCR's text
+            recognition does. If omitted: short_side for a number, stretch for (height, width).
+        interpolation: Kernel of the resize; ``nearest`` takes the pixel with the nearest centre; ``box``
+            is the mean of an area (OpenCV's INTER_AREA where sizes divide).
+        antialias: Whether the kernel is widened when an image is made smaller, as Pillow does. OpenCV's
+            linear and cubic resize do not: false is within a grey value of them.
         crop: Side of the square, or (height, width), cut from the centre.
-        color: Order of the channels; ``gray`` is one channel, 0.2989 R + 0.587 G + 0.114 B.
+        crop_fraction: In place of resize: the crop's share of the resized image, as timm's crop_pct. The
+            image is resized to cover crop ÷ crop_fraction, rounded down: 256 for 224 and 0.875.
+        pad: Pixels added after the resize.
+        letterbox: In place of resize, crop and pad.
+        color: Order of the channels; ``gray`` is one channel, 0.299 R + 0.587 G + 0.114 B, rounded.
         scale: Values are multiplied by it.
-        mean: Subtracted after that; one number, or one a channel.
+        mean: Subtracted after that; one number, or one a channel in the order of ``color``.
         std: Divided by after that; one number, or one a channel.
-        layout: Order of the axes that the model gets: channels first or last.
+        layout: Order of the axes that the model gets. ``cwh`` and ``whc`` are for models that were
+            trained with height and width swapped.
         dtype: Type that the model gets. If omitted: float32, but whole numbers of an arrays source
             that scale, mean and std do not touch stay as they are stored.
         inputs: Model inputs that this applies to; all if omitted. For arrays only.
@@ -96,17 +129,37 @@ class Preprocess(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    resize: Annotated[int | tuple[int, int], BeforeValidator(_size)] | None = None
-    interpolation: Literal["nearest", "bilinear", "bicubic"] = "bilinear"
+    resize: Size | None = None
+    fit: Fit | None = None
+    interpolation: Interpolation = "bilinear"
     antialias: StrictBool = True
-    crop: Annotated[int | tuple[int, int], BeforeValidator(_size)] | None = None
+    crop: Size | None = None
+    crop_fraction: Fraction | None = None
+    pad: Pad | None = None
+    letterbox: Letterbox | None = None
     color: Literal["rgb", "bgr", "gray"] = "rgb"
-    scale: Annotated[float, BeforeValidator(_nonzero)] = 1.0
-    mean: Annotated[float | tuple[float, ...], BeforeValidator(_per_channel)] = 0.0
-    std: Annotated[float | tuple[float, ...], BeforeValidator(_divisor)] = 1.0
+    scale: Nonzero = 1.0
+    mean: PerChannel = 0.0
+    std: Divisor = 1.0
     layout: Layout = "chw"
     dtype: Literal["float32", "float16", "float64", "int8", "uint8", "int16", "int32", "int64"] | None = None
     inputs: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Refuses keys that contradict each other."""
+        given = [key for key in ("resize", "crop", "crop_fraction", "pad") if getattr(self, key) is not None]
+        if self.letterbox is not None and given:
+            raise ValueError(f"letterbox does all of resize, crop and pad: leave out {', '.join(given)}")
+        if self.crop_fraction is not None and (self.crop is None or self.resize is not None):
+            raise ValueError("crop_fraction goes with crop, and says what resize is: leave out resize")
+        if self.crop is not None and self.pad is not None:
+            raise ValueError("crop takes pixels away and pad adds them: leave out one of them")
+        if self.fit is not None and self.resize is None:
+            raise ValueError("fit says what resize means, and there is no resize")
+        if not self.antialias and self.interpolation in _ALWAYS_SMOOTH:
+            raise ValueError(f"{self.interpolation} is always antialiased: leave out antialias: false")
+        return self
 
     def images_only(self) -> tuple[str, ...]:
         """The keys that were given and have a meaning for images alone."""
@@ -119,7 +172,8 @@ class Preprocess(BaseModel):
             images: Whether the steps that are for images only are part of it, and how images are read.
         """
         if images:
-            return {**_READING, **self.model_dump(mode="json", exclude_none=True)}
+            reading = {**_READING, "resizer": _RESIZERS[self.antialias]}
+            return {**reading, **self.model_dump(mode="json", exclude_none=True)}
         return self.model_dump(mode="json", exclude_none=True, exclude=set(_IMAGES_ONLY))
 
     def changes_values(self) -> bool:
@@ -151,7 +205,7 @@ class Preprocess(BaseModel):
             std = _along(self.std, values, layout, f"{origin}: preprocess.std")
             result = (values.astype(np.float64) * self.scale - mean) / std
         if layout != self.layout:
-            result = _reorder(result, self.layout, origin)
+            result = reorder(result, layout, self.layout, origin)
         return np.ascontiguousarray(cast(result, self.target(values.dtype), origin)).reshape(result.shape)
 
     def target(self, stored: np.dtype[Any]) -> np.dtype[Any]:
@@ -168,7 +222,7 @@ def _along(numbers: float | tuple[float, ...], values: Array, layout: Layout, wh
     """One number a channel, shaped so that it broadcasts along the channel axis."""
     if isinstance(numbers, float):
         return numbers
-    axis = 0 if layout == "chw" else values.ndim - 1
+    axis = 0 if layout.startswith("c") else values.ndim - 1
     channels = values.shape[axis] if values.ndim else 0
     if channels != len(numbers):
         raise DatasetError(
@@ -181,14 +235,27 @@ def _along(numbers: float | tuple[float, ...], values: Array, layout: Layout, wh
     return column
 
 
-def _reorder(values: Array, layout: Layout, origin: str) -> Array:
+def reorder(values: Array, before: Layout, after: Layout, origin: str) -> Array:
+    """Brings the axes of an array into another order.
+
+    Args:
+        values: Three axes.
+        before: Their order.
+        after: The order wanted.
+        origin: Where the values came from, for the message.
+
+    Raises:
+        DatasetError: There are not three axes.
+
+    >>> reorder(np.zeros((3, 20, 30)), "chw", "whc", "a.npy").shape
+    (30, 20, 3)
+    """
     if values.ndim != 3:
         raise DatasetError(
-            f"{origin}: shape {values.shape} cannot be brought to layout {layout}: expected three axes. "
+            f"{origin}: shape {values.shape} cannot be brought to layout {after}: expected three axes. "
             "Leave out the source's layout."
         )
-    axes = (1, 2, 0) if layout == "hwc" else (2, 0, 1)
-    reordered: Array = values.transpose(axes)
+    reordered: Array = values.transpose([before.index(axis) for axis in after])
     return reordered
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,8 +19,10 @@ from pydantic import (
     ValidationError,
 )
 
+from calib.data.dataset import Dataset
 from calib.data.document import Document, read_document
-from calib.data.preprocess import Preprocess
+from calib.data.feeding import ConstantOption, Constants, PaddingOption, Paddings, StateOption, States
+from calib.data.preprocess import Letterbox, Pad, Preprocess
 from calib.data.recipe_errors import explain, suggestion
 from calib.data.sources.arrays import ArraysSource
 from calib.data.sources.base import Opening
@@ -92,7 +95,12 @@ class Recipe(BaseModel):
         preprocessing: Steps for every sample of both uses (``preprocess`` in the file).
         calibration: The samples to calibrate on.
         validation: The samples to validate on.
-        strict: Whether a damaged file is an error; else it is left out and noted.
+        padding: How inputs of different lengths are filled up within a batch, by input name.
+        constants: Model inputs that are the same for every sample, such as a sample rate.
+        state: Model inputs that an output feeds for the next sample of a sequence: ``{state: stateN}``.
+        workers: Processes that read and prepare samples while the model computes; 0 for none. The
+            result is the same.
+        strict: Whether whatever would be left out or repaired is an error; else it is noted.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -106,6 +114,10 @@ class Recipe(BaseModel):
     preprocessing: Preprocess = Field(alias="preprocess", default_factory=Preprocess)
     calibration: CalibrationUse = Field(default_factory=CalibrationUse)
     validation: ValidationUse = Field(default_factory=ValidationUse)
+    padding: Paddings = Field(default_factory=dict)
+    constants: Constants = Field(default_factory=dict)
+    state: States = Field(default_factory=dict)
+    workers: Annotated[StrictInt, Field(ge=0, le=256)] = 0
     strict: StrictBool = False
 
     _document: Document | None = PrivateAttr(default=None)
@@ -159,12 +171,36 @@ class Recipe(BaseModel):
             task=self.task,
         )
 
+    def open(self, use: Use) -> Dataset:
+        """Lists all samples of the source of one use.
+
+        Raises:
+            DatasetError: Data are missing, damaged or do not fit the recipe.
+        """
+        self.check()
+        dataset = self.source_of(use).open(self.opening(use))
+        if self.state and dataset.groups is None:
+            # Without sequences of its own the source's order is one sequence.
+            dataset = replace(dataset, groups=("",) * len(dataset))
+        return replace(
+            dataset,
+            padding={**dataset.padding, **{name: option.padding() for name, option in self.padding.items()}},
+            constants={name: option.array() for name, option in self.constants.items()},
+            state={name: option.carried() for name, option in self.state.items()},
+            workers=self.workers,
+        )
+
     def check(self) -> None:
         """Refuses what each key alone does not show to be wrong.
 
         Raises:
-            DatasetError: A use has no source, or the preprocessing does not suit a source.
+            DatasetError: A use has no source, an input is given twice, or the preprocessing does not
+                suit a source.
         """
+        for name in self.constants.keys() & self.state.keys():
+            raise DatasetError(
+                f"{self.where('constants', name)}: input {name!r} is in state too. Keep one of them."
+            )
         for use in ("calibration", "validation"):
             source = self.source_of(use)
             unfit = self.preprocessing.images_only()
@@ -209,8 +245,13 @@ def load_recipe(path_or_name: str | os.PathLike[str], root: str | os.PathLike[st
 _MODELS: Mapping[str, type[BaseModel]] = {
     "": Recipe,
     "preprocess": Preprocess,
+    "pad": Pad,
+    "letterbox": Letterbox,
     "calibration": CalibrationUse,
     "validation": ValidationUse,
+    "padding": PaddingOption,
+    "constants": ConstantOption,
+    "state": StateOption,
     "arrays": ArraysSource,
     "digits": DigitsSource,
     "images": ImagesSource,

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from calib.data.dataset import Dataset
-from calib.data.recipe import Recipe, Use
+from calib.data.recipe import Recipe
+from calib.data.truth import Pair
 from calib.errors import DatasetError, UsageError
 
-__all__ = ["choose", "open_calibration", "open_validation"]
+__all__ = ["choose", "open_calibration", "open_validation", "pick", "without"]
 
 FEW_SAMPLES = 32
 
@@ -56,9 +57,66 @@ def choose(
     return [int(index) for index in shuffle(first, random_state=random)]
 
 
+def pick(dataset: Dataset, samples: int, seed: int, *, cover: bool = False) -> list[int]:
+    """Chooses samples of a dataset: by class where labels are classes, and groups together.
+
+    Groups come in random order, one of each class first if the choice shall cover them; within a group
+    the order stays. The last one is cut at the number wanted, which leaves the start of a sequence; the
+    two of a pair are never parted, so that there may be one sample less.
+
+    Args:
+        dataset: What to choose from.
+        samples: Samples to choose, from 1 to all.
+        seed: From 0 to 2³² - 1.
+        cover: Take one sample, or group, of each class first.
+
+    Returns:
+        Indices, none twice.
+    """
+    if dataset.groups is None:
+        return choose(len(dataset), samples, seed, dataset.labels, cover=cover)
+    members: dict[Hashable, list[int]] = {}
+    for index, group in enumerate(dataset.groups):
+        members.setdefault(group, []).append(index)
+    chosen: list[int] = []
+    whole = dataset.labels is not None and isinstance(dataset.labels[0], Pair)
+    for found in _ordered(list(members.values()), dataset.labels, seed, cover):
+        left = samples - len(chosen)
+        if len(found) <= left or not chosen or not whole:
+            chosen += found if whole else found[:left]
+        if len(chosen) >= samples:
+            break
+    return chosen
+
+
+def _ordered(
+    groups: list[list[int]], labels: Sequence[Any] | None, seed: int, cover: bool
+) -> list[list[int]]:
+    """Groups in random order; one of each class first, where classes are to be covered."""
+    order = [groups[index] for index in choose(len(groups), len(groups), seed)]
+    if not cover or labels is None:
+        return order
+    codes = _codes(len(order), [labels[group[0]] for group in order])
+    first = set(np.unique(codes, return_index=True)[1].tolist())
+    return [order[place] for place in sorted(range(len(order)), key=lambda place: place not in first)]
+
+
+def without(dataset: Dataset, ids: Collection[str]) -> list[int]:
+    """Indices of the samples that are not among some ids, nor in a group with one that is."""
+    if dataset.groups is None:
+        return [index for index, sample_id in enumerate(dataset.ids) if sample_id not in ids]
+    touched = {g for g, sample_id in zip(dataset.groups, dataset.ids, strict=True) if sample_id in ids}
+    return [index for index, group in enumerate(dataset.groups) if group not in touched]
+
+
+def _is_class(label: Any) -> bool:
+    """Whether a label is a class number or name; measured values, boxes and pairs are none."""
+    return isinstance(label, (int, str, np.integer))
+
+
 def _codes(count: int, labels: Sequence[Any] | None) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Class of each sample as a number; one class where there are no labels to tell them apart."""
-    if labels is None or not all(isinstance(label, Hashable) for label in labels):
+    if labels is None or not all(map(_is_class, labels)):
         return np.zeros(count, np.int64)
     numbers: dict[Any, int] = {}
     return np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int64)
@@ -86,12 +144,7 @@ def open_calibration(recipe: Recipe, *, samples: int | None = None, seed: int | 
         raise UsageError(f"Seed must be from 0 to 4294967295, got {seed}.")
     if samples is not None and samples < 1:
         raise UsageError(f"No samples: expected at least 1 calibration sample, got {samples}.")
-    return _calibration(recipe, _open(recipe, "calibration"), samples, seed)
-
-
-def _open(recipe: Recipe, use: Use) -> Dataset:
-    recipe.check()
-    return recipe.source_of(use).open(recipe.opening(use))
+    return _calibration(recipe, recipe.open("calibration"), samples, seed)
 
 
 def _calibration(recipe: Recipe, dataset: Dataset, samples: int | None, seed: int | None) -> Dataset:
@@ -103,7 +156,7 @@ def _calibration(recipe: Recipe, dataset: Dataset, samples: int | None, seed: in
         where = recipe.where("calibration", "samples")
         raise DatasetError(f"{where}: {message} Lower it, give --samples, or add data.")
     used_seed = recipe.calibration.seed if seed is None else seed
-    chosen = dataset.subset(choose(len(dataset), wanted, used_seed, dataset.labels, cover=True))
+    chosen = dataset.subset(pick(dataset, wanted, used_seed, cover=True))
     return chosen.with_notes(*_warnings(chosen, dataset))
 
 
@@ -125,7 +178,7 @@ def _warnings(chosen: Dataset, dataset: Dataset) -> list[str]:
 
 def _classes(labels: Sequence[Any]) -> int:
     """How many classes there are, 0 where labels are not such that classes can be told apart."""
-    return len(set(labels)) if all(isinstance(label, Hashable) for label in labels) else 0
+    return len(set(labels)) if all(map(_is_class, labels)) else 0
 
 
 def open_validation(
@@ -155,7 +208,7 @@ def open_validation(
     """
     if samples is not None and samples < 1:
         raise UsageError(f"No samples: expected at least 1 validation sample, got {samples}.")
-    dataset = _open(recipe, "validation")
+    dataset = recipe.open("validation")
     if allow_overlap or recipe.validation.allow_overlap:
         rest = dataset.with_notes("Overlap is allowed: samples may have been calibrated on.")
     else:
@@ -166,12 +219,12 @@ def open_validation(
 def _own_calibration_ids(recipe: Recipe, validation: Dataset) -> tuple[str, ...]:
     """Ids of the recipe's own choice; a common source was opened already."""
     common = recipe.source_of("calibration") == recipe.source_of("validation")
-    source = validation if common else _open(recipe, "calibration")
+    source = validation if common else recipe.open("calibration")
     return _calibration(recipe, source, None, None).ids
 
 
 def _without(dataset: Dataset, ids: Collection[str]) -> Dataset:
-    rest = [index for index, sample_id in enumerate(dataset.ids) if sample_id not in ids]
+    rest = without(dataset, ids)
     if not rest:
         raise DatasetError(
             f"No samples: all {len(dataset)} of dataset {dataset.name!r} are used for calibration, none "
@@ -198,4 +251,4 @@ def _validation(recipe: Recipe, rest: Dataset, samples: int | None) -> Dataset:
         if samples is not None:
             raise UsageError(f"{message} Ask for fewer samples (--samples), or add data.")
         raise DatasetError(f"{recipe.where('validation', 'samples')}: {message} Lower it, or add data.")
-    return rest.subset(choose(len(rest), wanted, recipe.validation.seed, rest.labels))
+    return rest.subset(pick(rest, wanted, recipe.validation.seed))

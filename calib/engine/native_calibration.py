@@ -113,6 +113,11 @@ def _whole_batches(job: CalibrationJob) -> tuple[CalibrationJob, list[str]]:
     """The job on as many samples as fill batches, since TensorRT takes batches of one size."""
     if not isinstance(job.dataset, Dataset) or job.batch_size is None:
         return job, []
+    if job.dataset.state:
+        raise UsageError(
+            f"Dataset {job.dataset.name!r} carries state ({', '.join(job.dataset.state)}), which TensorRT's "
+            "own calibrators cannot do. Calibrate without --native."
+        )
     count, notes = len(job.dataset), []
     size = min(job.batch_size, count) if job.model.fixed_batch is None else job.batch_size
     if count < size:

@@ -9,7 +9,6 @@ import numpy as np
 
 from calib.calibrators import CalibrationCache
 from calib.data import Array, Batch, Dataset, Stream
-from calib.data.dataset import stack
 from calib.engine.memory import Buffer, Device
 from calib.errors import CalibrationError, EngineError
 from calib.graph import FeedBuilder
@@ -247,7 +246,8 @@ def named_batches(data: Dataset | Stream | Iterable[Batch], batch_size: int | No
 
 def _cut(data: Dataset, batch_size: int) -> Iterator[Batch]:
     for start in range(0, len(data), batch_size):
-        yield stack([_load(data, index) for index in range(start, min(start + batch_size, len(data)))])
+        stop = min(start + batch_size, len(data))
+        yield data.stacked([_load(data, index) for index in range(start, stop)], begins=data.begins(start))
 
 
 def _load(data: Dataset, index: int) -> Any:

@@ -18,6 +18,7 @@ from calib.graph.quantization import QuantizedModel, quantize, quantize_model
 from calib.graph.request import sample_feeds
 from calib.graph.runtime import open_session, session_options
 from calib.graph.shared_scales import SharedScale
+from calib.graph.state import StateKeeper
 from calib.graph.targets import DEFAULT_TARGET, TARGETS, Target, find_target
 from calib.graph.torch_check import OutputCheck
 from calib.graph.torch_export import ExportedModel, export
@@ -45,6 +46,7 @@ __all__ = [
     "Pair",
     "QuantizedModel",
     "SharedScale",
+    "StateKeeper",
     "Subgraph",
     "Target",
     "TensorSpec",

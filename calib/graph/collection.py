@@ -19,6 +19,7 @@ from calib.data import Array, Batch
 from calib.errors import NonFiniteError
 from calib.graph.feeds import FeedBuilder
 from calib.graph.observed import ObservedSession
+from calib.graph.state import StateKeeper
 
 __all__ = ["Collector"]
 
@@ -62,6 +63,7 @@ class Collector:
     ) -> None:
         self._session = session
         self._builder = builder
+        self._state = StateKeeper([n for n, source in session.source_of.items() if n == source], "the model")
         self._calibrator = calibrator
         self._part_size: int | None = None
         self._whole = whole
@@ -106,6 +108,10 @@ class Collector:
             self._count(computed)
         self._ending = True
 
+    def pass_over(self, batch: Batch) -> None:
+        """Runs a batch for the state that it leaves, and counts nothing."""
+        self._run(batch)
+
     def finish(self) -> None:
         """Waits until everything is counted."""
         self._settle()
@@ -127,7 +133,16 @@ class Collector:
     def _compute(self, part: Batch) -> _Part:
         # Two sets of buffers: one is being counted while the other is filled.
         self._slot = 1 - self._slot
-        return _Part(part, self._wanted(self._session.run(self._builder.feeds(part), slot=self._slot)))
+        return _Part(part, self._wanted(self._run(part, self._slot)))
+
+    def _run(self, part: Batch, slot: int | None = None) -> dict[str, Array]:
+        """Every activation; where state is carried, with that of the batch before."""
+        feeds = self._builder.feeds(part)
+        if not part.state:
+            return self._session.run(feeds, slot=slot)
+        tensors = self._session.run(self._state.complete(part.state, feeds), slot=slot)
+        self._state.keep(part.state, tensors)
+        return tensors
 
     def _wanted(self, tensors: dict[str, Array]) -> dict[str, Array]:
         """The tensors to collect that have any values."""

@@ -47,21 +47,34 @@ class FeedBuilder:
             batch: Samples of the dataset.
 
         Returns:
-            Model input name → array of the declared type, batch axis first.
+            Model input name → array of the declared type, batch axis first. Of inputs that carry state:
+            zeros where it begins; otherwise nothing, since it is the model's own output that goes in.
 
         Raises:
             DatasetError: An input is missing or surplus, has a wrong shape, loses values in the
                 declared type, or holds NaN or infinities; the sample is named.
         """
         arrays = self._by_name(batch)
-        return {spec.name: self._fitted(spec, arrays[spec.name], batch) for spec in self._inputs}
+        found = {}
+        for spec in self._inputs:
+            if spec.name in batch.state:
+                if batch.begins:
+                    found[spec.name] = self._beginning(spec, batch)
+            elif spec.name in batch.constants:
+                found[spec.name] = self._constant(spec, batch)
+            else:
+                found[spec.name] = self._fitted(spec, arrays[spec.name], batch)
+        return found
 
     def _by_name(self, batch: Batch) -> dict[str, Array]:
-        if len(self._inputs) == 1 and len(batch.inputs) == 1:
-            return {self._inputs[0].name: next(iter(batch.inputs.values()))}
-        wanted = {spec.name for spec in self._inputs}
+        given = {*batch.constants, *batch.state}
+        data = [spec for spec in self._inputs if spec.name not in given]
+        wanted = {spec.name for spec in data}
+        unknown = given - {spec.name for spec in self._inputs}
+        if len(data) == 1 and len(batch.inputs) == 1 and not unknown:
+            return {data[0].name: next(iter(batch.inputs.values()))}
         missing = sorted(wanted - batch.inputs.keys())
-        surplus = sorted(batch.inputs.keys() - wanted)
+        surplus = sorted((batch.inputs.keys() - wanted) | unknown)
         if missing or surplus:
             raise DatasetError(
                 f"The dataset's inputs do not fit {self._model}: missing {missing}, surplus {surplus}. "
@@ -69,6 +82,35 @@ class FeedBuilder:
                 "name them in the recipe's 'inputs'."
             )
         return dict(batch.inputs)
+
+    def _constant(self, spec: TensorSpec, batch: Batch) -> Array:
+        """A constant as it is declared, or repeated for each sample where it lacks the batch axis."""
+        array = batch.constants[spec.name]
+        if array.ndim == len(spec.shape) - 1:
+            rows = spec.shape[0] if isinstance(spec.shape[0], int) else len(batch)
+            array = np.repeat(array[None], rows, axis=0)
+        if not _shape_fits(spec, array.shape):
+            raise DatasetError(
+                f"The constant for input {spec.name!r} of {self._model} is {_described(array)}, "
+                f"expected {spec}. Correct 'constants' in the recipe."
+            )
+        return self._cast(spec, array, f"The constant for input {spec.name!r}")
+
+    def _beginning(self, spec: TensorSpec, batch: Batch) -> Array:
+        """The state that a sequence begins with: zeros."""
+        shape = batch.state[spec.name].shape
+        if shape is None:
+            counts = {other.shape[0] for other in self._inputs if other.name in batch.inputs and other.shape}
+            several = {size for size in counts if isinstance(size, str)}
+            shape = tuple(
+                size if isinstance(size, int) else len(batch) if size in several else 1 for size in spec.shape
+            )
+        if not _shape_fits(spec, shape):
+            raise DatasetError(
+                f"State {spec.name!r} of {self._model} begins with shape {list(shape)}, expected {spec}. "
+                "Correct 'state' in the recipe."
+            )
+        return np.zeros(shape, spec.dtype)
 
     def _fitted(self, spec: TensorSpec, array: Array, batch: Batch) -> Array:
         array = _with_model_axes(spec, array)
@@ -79,7 +121,7 @@ class FeedBuilder:
                 "Mind the axis order (channels first or last) and the size in the recipe."
             )
         self._check_finite(spec, array, batch)
-        return self._cast(spec, array, batch)
+        return self._cast(spec, array, f"Sample {batch.origins[0]}")
 
     def _check_finite(self, spec: TensorSpec, array: Array, batch: Batch) -> None:
         if array.dtype.kind != "f" or np.isfinite(array).all():
@@ -93,7 +135,7 @@ class FeedBuilder:
             f"{int(np.isinf(bad).sum())} infinite values in input {spec.name!r}. Mend or remove the sample."
         )
 
-    def _cast(self, spec: TensorSpec, array: Array, batch: Batch) -> Array:
+    def _cast(self, spec: TensorSpec, array: Array, what: str) -> Array:
         if array.dtype == spec.dtype:
             return np.asarray(array, order="C")
         numeric = array.dtype.kind in "biuf"
@@ -101,7 +143,7 @@ class FeedBuilder:
             cast = np.asarray(array.astype(spec.dtype), order="C") if numeric else array
         if not numeric or _loses(array, cast):
             raise DatasetError(
-                f"Sample {batch.origins[0]} does not fit input {spec.name!r} of {self._model}: "
+                f"{what} does not fit input {spec.name!r} of {self._model}: "
                 f"expected {spec}, got {_described(array)}, whose values that type cannot hold. "
                 "Set 'dtype' or 'scale' in the recipe."
             )

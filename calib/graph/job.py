@@ -114,6 +114,13 @@ class CalibrationJob:
         samples = range(start * self._size, min(stop * self._size, len(self.dataset)))
         return self.dataset.subset(samples).batches(self._size)
 
+    def lead_in(self, start: int) -> Iterator[Batch]:
+        """Batches before a range that must be run, uncounted, for the state that they leave."""
+        if isinstance(self.dataset, Stream) or not self.dataset.state or start >= len(self.dataset):
+            return iter(())
+        first = self.dataset.group_start(start)
+        return self.read(first, start) if first < start else iter(())
+
     @cached_property
     def origin(self) -> Origin:
         """Everything that decides which ranges come out; of a reader, known after it was read."""
@@ -224,6 +231,8 @@ def count_range(
     )
     with _collector(job, session, calibrator, only) as collector:
         saver = _Saver(partial, state)
+        for batch in job.lead_in(done):
+            collector.pass_over(batch)
         batches: Iterable[Batch] = job.read(done, stop)
         for batch in track(batches, stop - done, "Calibrating") if show else batches:
             collector.add(batch)

@@ -18,7 +18,7 @@ from calib.data import (
     open_calibration,
     open_reader,
 )
-from calib.data.selection import choose
+from calib.data.selection import pick
 from calib.errors import ModelError, UsageError
 from calib.files import check_writable
 from calib.graph.feeds import FeedBuilder
@@ -113,12 +113,13 @@ def sample_feeds(model: OnnxModel, data: Any, samples: int) -> list[dict[str, Ar
     """
     builder = FeedBuilder(model.inputs, str(model.path))
     _, opened = _opened(data, model, Request("minmax", None, None, None, None, "8.6.0", None))
-    fixed = model.fixed_batch
+    fixed = _checked_batch_size(model, opened, None) if _carries_state(opened) else model.fixed_batch
     batches = opened.batches(fixed) if isinstance(opened, Stream) else opened.batches(fixed or _FEW)
     feeds: list[dict[str, Array]] = []
     read = 0
     for batch in batches:
-        if fixed in (None, len(batch)):
+        # State in the middle of a sequence is known only to who runs the sequence.
+        if fixed in (None, len(batch)) and batch.begins:
             feeds.append(builder.feeds(batch))
         read += len(batch)
         if read >= samples:
@@ -154,7 +155,7 @@ def _chosen(dataset: Dataset, samples: int | None, seed: int | None) -> Dataset:
         raise UsageError(f"Asked for {wanted} samples, dataset {dataset.name!r} has {len(dataset)}.")
     if seed is None:
         return dataset.subset(range(wanted))
-    return dataset.subset(choose(len(dataset), wanted, seed, dataset.labels, cover=True))
+    return dataset.subset(pick(dataset, wanted, seed, cover=True))
 
 
 def _refuse_quantized(model: OnnxModel) -> None:
@@ -165,9 +166,21 @@ def _refuse_quantized(model: OnnxModel) -> None:
         )
 
 
+def _carries_state(dataset: Dataset | Stream) -> bool:
+    return isinstance(dataset, Dataset) and bool(dataset.state)
+
+
 def _checked_batch_size(model: OnnxModel, dataset: Dataset | Stream, wanted: int | None) -> int | None:
     """The batch size to use; None for a reader's own batches."""
     fixed = model.fixed_batch
+    if _carries_state(dataset):
+        if wanted not in (None, 1) or fixed not in (None, 1):
+            raise UsageError(
+                f"Dataset {dataset.name!r} carries state, which goes one sample at a time: the batch size "
+                f"must be 1, got {wanted or fixed}. Leave out --batch-size, and export the model with "
+                "batch 1 or a dynamic batch."
+            )
+        return 1
     if isinstance(dataset, Stream):
         return wanted or fixed
     if fixed is None or fixed == wanted:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from calib.calibrators.partial import Partial, merge_partials
+from calib.data import Dataset
 from calib.graph.job import CalibrationJob, Counted, count_range, first_grids
 from calib.progress import track
 
@@ -35,6 +37,8 @@ def count_sharded(job: CalibrationJob, shards: int, state: Path | None = None) -
     from joblib import Parallel, delayed
 
     shards = min(shards, job.batches)
+    # The shards are processes themselves: each reads its own samples.
+    job = replace(job, dataset=replace(job.dataset, workers=0)) if isinstance(job.dataset, Dataset) else job
     ranges = [job.shard(number, shards) for number in range(1, shards + 1)]
     # Hashed once here, not once in every process.
     _ = job.origin

@@ -18,12 +18,12 @@ from pydantic import TypeAdapter
 
 from calib.data import Dataset, Recipe
 from calib.progress import track
-from calib.runners import OnnxRuntimeRunner
+from calib.runners import OnnxRuntimeRunner, carrying
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.naming import RunName
 from calib.validation.provenance import Calibration, read_calibrations
 from calib.validation.results import Metric, OutputError
-from calib.validation.subject import Subject, batches, open_subject
+from calib.validation.subject import Subject, batches, open_subject, size_of_batches
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel
@@ -182,9 +182,11 @@ def _compare(
     builder, dataset, fixed = FeedBuilder(model.inputs, str(model.path)), subject.dataset, model.fixed_batch
     names = [RunName("fp32"), *(RunName("int8", part, several=True) for part in _WORDS)]
     classify = subject.task == "classification"
-    comparison = Comparison(runners, dataset, classify=classify, scores=scores, names=names)
-    total = ceil(len(dataset) / (fixed or batch_size))
-    for batch, fed in track(batches(dataset, batch_size, fixed), total, "Decomposing"):
+    carried = carrying(runners, dataset.state)
+    comparison = Comparison(carried, dataset, classify=classify, scores=scores, names=names)
+    size = size_of_batches(dataset, batch_size, fixed)
+    total = ceil(len(dataset) / size)
+    for batch, fed in track(batches(dataset, size, fixed), total, "Decomposing"):
         comparison.add(batch, builder.feeds(fed), len(fed))
     return comparison
 

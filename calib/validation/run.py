@@ -16,6 +16,7 @@ import numpy as np
 from calib.data import Array, Dataset, Recipe
 from calib.files import check_writable
 from calib.progress import track
+from calib.runners import carrying
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.engine_options import EngineOptions
 from calib.validation.environment import describe_environment
@@ -32,7 +33,7 @@ from calib.validation.results import (
     Results,
     write_results,
 )
-from calib.validation.subject import Subject, batches, latency_batch, open_subject
+from calib.validation.subject import Subject, batches, latency_batch, open_subject, size_of_batches
 from calib.validation.timing import Timing, time_variants
 from calib.validation.torch_source import TorchSource
 from calib.validation.variants import Variant, make_variants
@@ -280,14 +281,15 @@ class _ValidationRun:
     def _compare(self, variants: Sequence[Variant]) -> Comparison:
         dataset, fixed = self._subject.dataset, self._model.fixed_batch
         comparison = Comparison(
-            [variant.runner for variant in variants],
+            carrying([variant.runner for variant in variants], dataset.state),
             dataset,
             classify=self._subject.task == "classification",
             scores=self._options.scores,
             names=[variant.name for variant in variants],
         )
-        total = ceil(len(dataset) / (fixed or self._options.batch_size))
-        pairs = batches(dataset, self._options.batch_size, fixed)
+        size = size_of_batches(dataset, self._options.batch_size, fixed)
+        total = ceil(len(dataset) / size)
+        pairs = batches(dataset, size, fixed)
         for batch, fed in track(pairs, total, "Validating"):
             comparison.add(batch, self._builder.feeds(fed), len(fed))
         return comparison

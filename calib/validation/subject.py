@@ -7,15 +7,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from calib.data import Batch, Dataset, Recipe, fingerprint, load_recipe, open_validation, shipped_recipes
-from calib.data.dataset import stack
-from calib.data.selection import choose
+from calib.data.selection import pick, without
 from calib.errors import DatasetError, UsageError
 from calib.validation.results import DatasetRecord
 
-__all__ = ["Subject", "batches", "filled_batch", "latency_batch", "open_subject"]
+__all__ = ["Subject", "batches", "latency_batch", "open_subject", "size_of_batches"]
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ def open_subject(
 
 
 def _chosen(dataset: Dataset, samples: int | None, seed: int | None, exclude: frozenset[str]) -> Dataset:
-    kept = [index for index, name in enumerate(dataset.ids) if name not in exclude]
+    kept = without(dataset, exclude)
     if not kept:
         raise DatasetError(
             f"No samples: the calibration names all {len(dataset)} ids of dataset {dataset.name!r}. "
@@ -114,28 +111,12 @@ def _chosen(dataset: Dataset, samples: int | None, seed: int | None, exclude: fr
             f"{samples} validation samples are wanted, but dataset {dataset.name!r} has {len(rest)} that "
             "were not calibrated on. Ask for fewer samples, or add data."
         )
-    return rest.subset(sorted(choose(len(rest), samples, seed or 0, rest.labels)))
-
-
-def filled_batch(batch: Batch, size: int) -> Batch:
-    """Repeats the last sample until a batch has the size that a model insists on."""
-    missing = size - len(batch)
-    if missing <= 0:
-        return batch
-    return Batch(
-        ids=batch.ids + batch.ids[-1:] * missing,
-        inputs={
-            name: np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])
-            for name, array in batch.inputs.items()
-        },
-        labels=batch.labels + batch.labels[-1:] * missing,
-        origins=batch.origins + batch.origins[-1:] * missing,
-    )
+    return rest.subset(sorted(pick(rest, samples, seed or 0)))
 
 
 def latency_batch(dataset: Dataset, size: int) -> Batch:
     """The first samples as one batch, repeated in order where there are fewer."""
-    return stack([dataset[index % len(dataset)] for index in range(size)])
+    return dataset.batch([index % len(dataset) for index in range(size)])
 
 
 def batches(dataset: Dataset, size: int, fixed: int | None) -> Iterator[tuple[Batch, Batch]]:
@@ -146,5 +127,21 @@ def batches(dataset: Dataset, size: int, fixed: int | None) -> Iterator[tuple[Ba
         size: Samples a batch.
         fixed: The batch size that the model insists on; None where any goes.
     """
-    for batch in dataset.batches(fixed or size):
-        yield batch, filled_batch(batch, fixed or 0)
+    for batch in dataset.batches(size_of_batches(dataset, size, fixed)):
+        yield batch, batch.filled(fixed or 0)
+
+
+def size_of_batches(dataset: Dataset, size: int, fixed: int | None) -> int:
+    """Samples a batch: 1 where state is carried, what the model insists on, or what was asked for.
+
+    Raises:
+        UsageError: State is carried, but the model insists on larger batches.
+    """
+    if not dataset.state:
+        return fixed or size
+    if fixed not in (None, 1):
+        raise UsageError(
+            f"Dataset {dataset.name!r} carries state, which goes one sample at a time, but the model insists "
+            f"on batches of {fixed}. Export it with batch size 1 or a dynamic batch."
+        )
+    return 1

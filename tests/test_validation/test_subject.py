@@ -5,7 +5,7 @@ import pytest
 
 from calib.data import from_arrays
 from calib.errors import DatasetError, UsageError
-from calib.validation.subject import batches, filled_batch, latency_batch, open_subject
+from calib.validation.subject import batches, latency_batch, open_subject
 
 DATASET = from_arrays("d", {"x": np.arange(10.0).reshape(5, 2)}, labels=[0, 0, 0, 1, 1])
 
@@ -26,7 +26,7 @@ def test_a_free_batch_is_fed_as_it_is() -> None:
 
 def test_a_full_batch_is_not_copied() -> None:
     (batch,) = DATASET.batches(5)
-    assert filled_batch(batch, 5) is batch
+    assert batch.filled(5) is batch
 
 
 def test_a_latency_batch_may_be_larger_than_the_dataset() -> None:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from calib.data.dataset import Dataset, Sample
 from calib.data.fingerprint import file_identity
-from calib.data.pixels import damage, read_pixels
+from calib.data.pixels import damage, prepare_image
 from calib.data.sources.base import Opening, RelativePath, SourceModel, listed, natural, printable
 from calib.data.sources.labels import number_classes
 from calib.errors import DatasetError
@@ -109,9 +109,10 @@ class ImagesSource(SourceModel):
 
         def load(index: int) -> Sample:
             path = folder / files[index]
-            values = preprocess.apply(read_pixels(path, preprocess), str(path), "chw")
+            prepared = prepare_image(path, preprocess)
             label = None if labels is None else labels[index]
-            return Sample(ids[index], {self.input: values}, label, str(path))
+            inputs = {self.input: prepared.values}
+            return Sample(ids[index], inputs, label, str(path), prepared.geometry)
 
         return Dataset(
             name=opening.name,
