@@ -20,7 +20,8 @@ from pydantic import ValidationError as _PydanticError
 
 from calib.errors import ValidationError
 from calib.files import write_text
-from calib.validation.outcomes import SHARE_METRICS, hits_of, pack_hits
+from calib.validation.metric_records import Draws
+from calib.validation.outcomes import hits_of, pack_hits
 from calib.validation.results import PrecisionRun, Results, explain_faults, read_results
 from calib.validation.speed_records import Latency
 
@@ -45,7 +46,7 @@ _MAX_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class BaselineFigure:
-    """A figure as it was: a metric of accuracy, or the SQNR of an output in dB.
+    """A figure as it was: a metric of accuracy in its unit, or the SQNR of an output in dB.
 
     Attributes:
         value: The figure; None where it was not measured.
@@ -54,6 +55,8 @@ class BaselineFigure:
         count: Samples behind it; None for outputs.
         noise: Largest difference between rebuilds of one model; None where it is not known.
         note: Why it is None, or what to know of it.
+        unit: "share", or the unit of a metric that is none.
+        higher_is_better: Direction.
     """
 
     value: float | None
@@ -62,6 +65,8 @@ class BaselineFigure:
     count: int | None = None
     noise: float | None = None
     note: str = ""
+    unit: str = "share"
+    higher_is_better: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ class BaselineRun:
         metrics: Metric → figure.
         sqnr_db: Output → SQNR against FP32, in dB.
         outcomes: Metric → whether each sample was right, packed by ``calib.validation.outcomes``.
+        draws: Metric → its bootstrap resamples, for metrics that are no share of right samples.
         median_ms: Latency p50 on a GPU; None where it was simulated or not measured.
         batch_size: Samples of a timed batch.
         engine_bytes: Size of the TensorRT engine.
@@ -88,6 +94,7 @@ class BaselineRun:
     metrics: dict[str, BaselineFigure] = field(default_factory=dict)
     sqnr_db: dict[str, BaselineFigure] = field(default_factory=dict)
     outcomes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    draws: dict[str, Draws] = field(default_factory=dict)
     median_ms: float | None = None
     batch_size: int | None = None
     engine_bytes: int | None = None
@@ -150,12 +157,15 @@ def _run_json(run: BaselineRun) -> dict[str, Any]:
     for group in ("metrics", "sqnr_db"):
         if group in content:
             content[group] = {
-                name: {
-                    key: value for key, value in figure.items() if key == "value" or value not in (None, "")
-                }
+                name: {key: value for key, value in figure.items() if key == "value" or not _usual(key, value)}
                 for name, figure in content[group].items()
             }
     return content
+
+
+def _usual(key: str, value: Any) -> bool:
+    """Whether a key of a figure says nothing that its absence would not."""
+    return value in (None, "") if key != "unit" and key != "higher_is_better" else value in ("share", True)
 
 
 def ids_digest(ids: Sequence[str]) -> str:
@@ -205,7 +215,7 @@ def make_baseline(results: Results, noise: dict[tuple[str, str], float] | None =
 
 def _baseline_run(results: Results, run: PrecisionRun, noise: dict[tuple[str, str], float]) -> BaselineRun:
     latency = measured_latency(run)
-    hits = {name: hits_of(results, run, name) for name in SHARE_METRICS}
+    hits = {name: hits_of(results, run, name) for name in ("top1", *run.outcomes)}
     return BaselineRun(
         precision=run.precision,
         runner=run.runner,
@@ -219,6 +229,8 @@ def _baseline_run(results: Results, run: PrecisionRun, noise: dict[tuple[str, st
                 one.count,
                 _rounded(noise.get((run.label, one.name))),
                 one.note if one.value is None else "",
+                one.unit,
+                one.higher_is_better,
             )
             for one in run.metrics
         },
@@ -233,6 +245,7 @@ def _baseline_run(results: Results, run: PrecisionRun, noise: dict[tuple[str, st
             for one in run.outputs
         },
         outcomes={name: pack_hits(right) for name, right in hits.items() if right is not None},
+        draws=run.draws,
         median_ms=_rounded(latency.median_ms) if latency else None,
         batch_size=latency.batch_size if latency else None,
         engine_bytes=run.engine.engine_bytes if run.engine else None,

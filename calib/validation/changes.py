@@ -6,10 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from calib.errors import ValidationError
 from calib.validation.baseline import Baseline, BaselineFigure, BaselineRun, sqnr_name
 from calib.validation.outcomes import hits_of, unpack_hits
 from calib.validation.paired import PairedTable, difference_interval
+from calib.validation.resampling import paired_draws
 from calib.validation.results import PrecisionRun, Results
 from calib.validation.verdicts import Change, GateOutcome
 
@@ -95,7 +98,8 @@ def _change(
     run: str, name: str, figure: BaselineFigure | None, after: float | None, noise: float | None
 ) -> Change:
     before = None if figure is None else figure.value
-    unit = "dB" if name.startswith("SQNR of ") else "share"
+    unit = "dB" if name.startswith("SQNR of ") else "share" if figure is None else figure.unit
+    higher = figure is None or figure.higher_is_better
     if before is None or after is None:
         both = before is None and after is None
         status = "not measured" if both else "new" if before is None else "missing"
@@ -106,13 +110,17 @@ def _change(
     elif noise is not None and distance <= noise * (1 + _ROUNDING):
         status = "within noise"
     else:
-        status = "better" if after > before else "worse"
+        status = "better" if (after > before) is higher else "worse"
     return Change(run, name, before, after, status, noise=noise, unit=unit)
 
 
 def _with_interval(
     change: Change, results: Results, run: PrecisionRun, stored: BaselineRun, samples: int
 ) -> Change:
+    drawn = paired_draws(stored.draws.get(change.figure), run.draws.get(change.figure), run.label)
+    if drawn is not None and change.before is not None and change.after is not None:
+        low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5)).tolist()
+        return replace(change, low=low, high=high)
     packed = stored.outcomes.get(change.figure)
     ours = hits_of(results, run, change.figure) if packed is not None else None
     if packed is None or ours is None or len(ours) != samples:

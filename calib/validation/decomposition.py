@@ -181,9 +181,9 @@ def _compare(
 
     builder, dataset, fixed = FeedBuilder(model.inputs, str(model.path)), subject.dataset, model.fixed_batch
     names = [RunName("fp32"), *(RunName("int8", part, several=True) for part in _WORDS)]
-    classify = subject.task == "classification"
+    context = subject.context(model.metadata)
     carried = carrying(runners, dataset.state)
-    comparison = Comparison(carried, dataset, classify=classify, scores=scores, names=names)
+    comparison = Comparison(carried, dataset, task=subject.task, scores=scores, names=names, context=context)
     size = size_of_batches(dataset, batch_size, fixed)
     total = ceil(len(dataset) / size)
     for batch, fed in track(batches(dataset, size, fixed), total, "Decomposing"):

@@ -14,10 +14,11 @@ from calib.validation.changes import calmed, compare_with_baseline, rebuild_nois
 from calib.validation.corrections import Correction
 from calib.validation.gate_case import Case
 from calib.validation.gate_figures import judge_engine_size, judge_int8_share, judge_latency, judge_outputs
-from calib.validation.gate_rules import GATES, GateFile, Rule, make_rules, read_gate_file
+from calib.validation.gate_rules import GATES, GateFile, Limit, Rule, make_rules, read_gate_file
 from calib.validation.gate_shares import judge_agreement, judge_drop, judge_worst_class
 from calib.validation.integrity import check_identity, check_integrity
 from calib.validation.results import PrecisionRun, Results, read_results
+from calib.validation.thresholds import parse_threshold
 from calib.validation.verdicts import CheckReport, GateOutcome, corrected
 
 __all__ = ["check", "update_baseline"]
@@ -40,16 +41,16 @@ def check(
     *,
     baseline: Baseline | Results | _Path | None = None,
     gates: _Path | GateFile | Sequence[Rule] = (),
-    max_drop: float | str | None = None,
-    max_relative_drop: float | str | None = None,
-    worst_class: float | str | None = None,
+    max_drop: Limit | None = None,
+    max_relative_drop: Limit | None = None,
+    worst_class: Limit | None = None,
     min_agreement: float | str | None = None,
     min_sqnr: float | str | None = None,
     min_cosine: float | str | None = None,
     max_latency_ratio: float | str | None = None,
     min_int8_share: float | str | None = None,
     max_engine_mb: float | str | None = None,
-    metrics: Sequence[str] = ("top1",),
+    metrics: Sequence[str] = (),
     against: str = "",
     precisions: Sequence[str] = (),
     noise: Sequence[Results | _Path] = (),
@@ -66,7 +67,8 @@ def check(
         results: What a validation run found, or the path of its results.json.
         baseline: A stored baseline, or results that serve as one. Drops are then judged against it.
         gates: A YAML file with gates, its content, or rules; the thresholds below come on top.
-        max_drop: Largest drop of each figure, a share: 0.01 or "1%".
+        max_drop: Largest drop of each figure, a share: 0.01 or "1%"; or of a named one: "mAP=0.01", "MAE=3",
+            and several of them. Where lower is better, a rise is the drop.
         max_relative_drop: Largest drop as a part of the reference's figure.
         worst_class: Largest drop of the class that lost most.
         min_agreement: Smallest share of samples with FP32's answer.
@@ -75,7 +77,8 @@ def check(
         max_latency_ratio: Largest p50 divided by that of FP32; measured on a GPU, simulations are refused.
         min_int8_share: Smallest part of the engine's layers that compute in INT8.
         max_engine_mb: Largest engine, in megabytes of 10⁶ bytes.
-        metrics: Figures that drops are judged of: "top1", "top5".
+        metrics: Figures that drops are judged of where none is named: "top1", "mAP"; by default the one that
+            speaks for the results' task.
         against: "fp32", "fp16" (latency) or "baseline"; by default the baseline where one is given.
         precisions: Runs to judge, by precision or label; by default all but FP32.
         noise: Results of two or more rebuilds of one model. A change against the baseline that is not larger
@@ -199,7 +202,7 @@ def _outcomes(
 ) -> tuple[GateOutcome, ...]:
     """Judges every rule on every run that it is about; none against a baseline of other things."""
     found: list[GateOutcome] = []
-    for rule in rules:
+    for rule in (_fitted(one, results) for one in rules):
         if rule.against == "baseline" and not wanted:
             raise UsageError(f"{rule.gate} is against the baseline, and none was given. Add --baseline.")
         stored = rule.against == "baseline" or (wanted and _has_two_sides(rule) and not rule.against)
@@ -213,6 +216,18 @@ def _outcomes(
             judged = judge_outputs(case) if rule.gate not in _JUDGES else (_JUDGES[rule.gate](case),)
             found.extend(judged)
     return tuple(found)
+
+
+def _fitted(rule: Rule, results: Results) -> Rule:
+    """The rule with the figure that it is about, and its threshold in that figure's unit."""
+    if not _has_two_sides(rule):
+        return rule
+    name = rule.metric or results.judged_by
+    unit = next((one.unit for run in results.runs for one in run.metrics if one.name == name), "share")
+    threshold, wanted = rule.threshold, "share" if unit == "share" else "number"
+    if rule.gate == "max_drop" and threshold.unit != wanted:
+        threshold = parse_threshold(threshold.given, f"--max-drop {name}", wanted)
+    return replace(rule, metric=name, threshold=threshold)
 
 
 def _has_two_sides(rule: Rule) -> bool:

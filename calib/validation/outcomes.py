@@ -14,8 +14,8 @@ from calib.validation.results import PrecisionRun, Results
 
 __all__ = ["SHARE_METRICS", "hits_of", "pack_hits", "unpack_hits"]
 
-SHARE_METRICS = ("top1", "top5")
-"""Shares of right answers, which the baseline has too."""
+SHARE_METRICS = ("top1", "top5", "exact_match")
+"""Shares of right answers, which the baseline has too; results may have others."""
 
 _LINE = 76
 
@@ -69,7 +69,7 @@ def hits_of(results: Results, run: PrecisionRun, metric: str) -> npt.NDArray[np.
     Args:
         results: The results that hold the run.
         run: One of its runs.
-        metric: "top1" or "top5".
+        metric: "top1", "top5", "exact_match", or another share.
 
     Returns:
         Shape [samples]; None where there are no labels, or the run has no such answers.

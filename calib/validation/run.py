@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calib.data import Array, Dataset, Recipe
+from calib.data.task_options import TaskOptions
 from calib.files import check_writable
 from calib.progress import track
 from calib.runners import carrying
@@ -72,6 +73,7 @@ def validate(
     torch_device: str | None = None,
     torch_compile: bool = False,
     engine: EngineOptions | None = None,
+    task: str | Mapping[str, Any] | TaskOptions | None = None,
 ) -> Results:
     """Compares a model's precisions with its FP32 baseline: outputs, accuracy, latency.
 
@@ -102,6 +104,8 @@ def validate(
         torch_device: "cuda", "cuda:1" or "cpu"; None for a GPU where torch has one.
         torch_compile: Whether ``torch.compile`` is applied to it.
         engine: How TensorRT's engines are built and timed.
+        task: What the model is for, where no recipe says it: "classification", or a mapping with ``kind`` and
+            options, as in recipes.
 
     Returns:
         Everything that was found.
@@ -128,7 +132,7 @@ def validate(
         else TorchSource(torch, torch_weights, dict(torch_arguments or {}), torch_device, torch_compile),
         engine=engine or EngineOptions(),
     )
-    return _run(model, data, options)
+    return _run(model, data, options, task)
 
 
 def _cache_paths(
@@ -144,6 +148,7 @@ def _run(
     model: str | os.PathLike[str] | OnnxModel,
     data: str | os.PathLike[str] | Recipe | Dataset,
     options: Options,
+    task: str | Mapping[str, Any] | TaskOptions | None,
 ) -> Results:
     from calib.graph import load_model
 
@@ -158,6 +163,7 @@ def _run(
         seed=options.seed,
         exclude=_calibrated_on(calibrations),
         allow_overlap=options.allow_overlap,
+        task=task,
     )
     network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     run = _ValidationRun(network, subject, calibrations, options)
@@ -241,12 +247,12 @@ class _ValidationRun:
             calib_version=__version__,
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             command=command,
-            task="classification" if comparison.classify else None,
+            task=None if comparison.task is None else comparison.task.kind,
             model=_model_record(self._model),
             dataset=self._subject.record(overlap, (*self._batch_notes(), *self._builder.notes)),
             runs=runs,
             sample_ids=dataset.ids,
-            labels=None if comparison.labels is None else tuple(comparison.labels.tolist()),
+            labels=comparison.labels,
             worst=tuple(
                 sample
                 for candidate in comparison.findings[1:]
@@ -257,6 +263,7 @@ class _ValidationRun:
             warnings=self._warnings(found, runs),
             ratios=found.timing.ratios,
             telemetry=found.timing.telemetry,
+            main_metric="" if comparison.task is None else comparison.task.main,
         )
 
     def _measure(self) -> _Found:
@@ -283,9 +290,10 @@ class _ValidationRun:
         comparison = Comparison(
             carrying([variant.runner for variant in variants], dataset.state),
             dataset,
-            classify=self._subject.task == "classification",
+            task=self._subject.task,
             scores=self._options.scores,
             names=[variant.name for variant in variants],
+            context=self._subject.context(self._model.metadata),
         )
         size = size_of_batches(dataset, self._options.batch_size, fixed)
         total = ceil(len(dataset) / size)
@@ -332,7 +340,8 @@ class _ValidationRun:
         latency: Latency | None,
         engine: EngineRecord | None,
     ) -> PrecisionRun:
-        baseline = found is comparison.baseline
+        baseline, judgement = found is comparison.baseline, comparison.judgement(found)
+        predictions = None if found.judge is None else found.judge.predictions
         return PrecisionRun(
             label=variant.name.label,
             precision=variant.name.precision,
@@ -341,8 +350,8 @@ class _ValidationRun:
             simulated=variant.runner.simulated,
             description=variant.description,
             outputs=() if baseline else found.judged_outputs(),
-            metrics=comparison.metrics(found),
-            predictions=tuple(found.counter.predictions) if comparison.classify else None,
+            metrics=judgement.metrics,
+            predictions=None if predictions is None else tuple(predictions),
             latency=latency,
             model_bytes=variant.runner.model_bytes,
             quantized_tensors=variant.quantized_tensors,
@@ -350,6 +359,10 @@ class _ValidationRun:
             calibration=variant.name.calibration,
             engine=engine,
             outcomes=found.outcomes(),
+            draws=judgement.draws,
+            class_metric=judgement.class_metric,
+            classes=judgement.classes,
+            confusions=judgement.confusions,
         )
 
     def _warnings(self, found: _Found, runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
