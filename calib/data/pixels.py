@@ -34,7 +34,16 @@ from calib.errors import DatasetError, require
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Prepared", "damage", "place_mask", "prepare_image", "prepare_pixels", "read_image", "read_pixels"]
+__all__ = [
+    "Prepared",
+    "damage",
+    "place_mask",
+    "prepare_image",
+    "prepare_pixels",
+    "read_image",
+    "read_pixels",
+    "read_size",
+]
 
 _PURPOSE = "Reading images"
 _ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82", "GIF": b";"}
@@ -47,6 +56,7 @@ _UPRIGHT = {
     7: "TRANSVERSE",
     8: "ROTATE_90",
 }
+_ON_ITS_SIDE = ("TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
 
 
 @contextmanager
@@ -270,3 +280,20 @@ def _to_rgb(image: Image, path: Path) -> Image:
             raise DatasetError(f"{path}: 32-bit pixels. Use an arrays source.")
         image = pillow.fromarray((values >> 8).astype(np.uint8))
     return image.convert("RGB")
+
+
+def read_size(path: Path) -> tuple[int, int]:
+    """Height and width of an image after it is turned upright; its pixels are not decoded.
+
+    Raises:
+        DatasetError: The file is no image; it is named.
+        MissingExtraError: Pillow is not installed.
+    """
+    try:
+        with _opened(path) as image:
+            turned = _UPRIGHT.get(_orientation(image), "") in _ON_ITS_SIDE
+            width, height = image.size
+    except Exception as error:  # whatever a decoder raises on damaged data; the file must be named
+        reason = str(error) or type(error).__name__
+        raise DatasetError(f"Cannot read {path}: {reason}.") from error
+    return (width, height) if turned else (height, width)

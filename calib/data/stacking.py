@@ -57,7 +57,7 @@ def _plain(name: str, samples: Sequence[Sample]) -> dict[str, Array]:
             raise DatasetError(
                 f"Input {name!r} of sample {_where(sample)} has shape {sample.inputs[name].shape}, but "
                 f"{_where(first)} in the same batch has {first.inputs[name].shape}. "
-                "Resize all samples alike in the recipe, declare padding: for this input, or use batch size 1."
+                "Resize all samples alike in the recipe, declare padding for this input, or use batch size 1."
             )
     return {name: np.stack([sample.inputs[name] for sample in samples])}
 

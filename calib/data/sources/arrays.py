@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -16,6 +15,7 @@ from calib.data.fingerprint import file_identity
 from calib.data.memory import check_lengths
 from calib.data.preprocess import Layout, Preprocess
 from calib.data.sources.base import Opening, RelativePath, SourceModel, listed, natural
+from calib.data.sources.kept import Kept
 from calib.data.sources.labels import check_labels, label_values, read_label_file
 from calib.data.sources.stored import StoredArray, open_npy, open_stored
 from calib.errors import DatasetError
@@ -178,7 +178,7 @@ def _rows(
     label_origin: str,
 ) -> _Found:
     file = next(iter(arrays.values())).path
-    identity = cache(lambda: file_identity(file))
+    identity = Kept(lambda: file_identity(file))
 
     def read(index: int) -> tuple[dict[str, Array], str]:
         places = ", ".join(f"{array.key}[{index}]" for array in arrays.values())

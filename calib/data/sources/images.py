@@ -1,4 +1,4 @@
-"""Images in class folders, or in a folder without labels."""
+"""Images in class folders, in a folder without labels, or named in a list."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictInt
 
 from calib.data.dataset import Dataset, Sample
 from calib.data.fingerprint import file_identity
 from calib.data.pixels import damage, prepare_image
-from calib.data.sources.base import Opening, RelativePath, SourceModel, listed, natural, printable
-from calib.data.sources.labels import number_classes
+from calib.data.sources.base import Opening, RelativePath, listed, natural, printable
+from calib.data.sources.folders import below, hidden
+from calib.data.sources.image_lists import open_list
+from calib.data.sources.labels import ClassNames, number_classes, read_class_names
+from calib.data.sources.lists import Columns
+from calib.data.sources.pictures import ENDINGS, ImageFilesSource
 from calib.errors import DatasetError
 
 __all__ = ["ENDINGS", "ImagesSource"]
 
-ENDINGS = (
-    *(".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg"),
-    *(".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"),
-)
 
+class ImagesSource(ImageFilesSource):
+    """Image files, labelled by the folder they lie in or by a list.
 
-class ImagesSource(SourceModel):
-    """Image files, labelled by the folder they lie in.
-
-    Files are found by ending, in small or capital letters, in sub-folders too. Hidden entries (a name
-    that begins with a dot, or ``__MACOSX``) are passed over. Before anything is computed all files are
-    looked at; a damaged one is left out and noted, or is an error if the recipe is strict.
+    Without a list files are found by ending, in small or capital letters, in sub-folders too. Hidden
+    entries (a name that begins with a dot, or ``__MACOSX``) are passed over. Before anything is computed
+    all files are looked at; a damaged one is left out and noted, or is an error if the recipe is strict.
 
     Attributes:
         kind: ``images``.
@@ -40,23 +39,35 @@ class ImagesSource(SourceModel):
             class numbers, others are sorted as text and numbered from 0. ``none``: no labels.
             ``auto``: folders if images lie in sub-folders only, none if they lie directly in the folder
             only.
-        class_names: The classes in the order of their numbers, where the rule above is not the model's.
+        class_names: The classes in the order of their numbers, where the rule above is not the model's;
+            or a text file with one a line, by its path from the data root.
+        list: A list of the files to use, by its path from the data root, with or without labels:
+            ImageNet's ``val.txt``, a calibration list of MLPerf, or a CSV or TSV file, see ``columns``.
+            Names are relative to ``path``. Labels that are whole numbers are class numbers, others are
+            names of classes; for the tasks regression and text they are values and text.
+        columns: Columns of a CSV or TSV list: ``{path: file, label: class}``, by heading or number.
+        label_offset: Added to the numbers of a list: -1 where it counts classes from 1.
         input: Name of the model's input.
     """
-
-    images: ClassVar[bool] = True
 
     kind: Literal["images"]
     path: RelativePath
     classes: Literal["auto", "folders", "none"] = "auto"
-    class_names: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    input: Annotated[str, Field(min_length=1)] = "input"
+    class_names: ClassNames | None = None
+    list: RelativePath | None = None
+    columns: Annotated[Columns, Field(default_factory=Columns)]
+    label_offset: StrictInt = 0
 
     def open(self, opening: Opening) -> Dataset:
         """Lists the images and looks at each."""
         folder = opening.inside(self.path, "path")
         if not folder.is_dir():
             raise DatasetError(f"{opening.where('path')}: {folder} is a file, expected a folder.")
+        if self.list is not None:
+            return open_list(self, opening)
+        for key in ("columns", "label_offset"):
+            if key in self.model_fields_set:
+                raise DatasetError(f"{opening.where(key)}: only with a list. Give list, or leave it out.")
         listing = _list(folder)
         classes = self._classes(listing, folder, opening)
         files = [f for f in listing.images if classes is None or len(PurePosixPath(f).parts) > 1]
@@ -84,9 +95,10 @@ class ImagesSource(SourceModel):
             raise DatasetError(f"Class folder {printable(name)} of {folder}: name is not UTF-8.")
         if self.class_names is None:
             return number_classes(found, str(folder))
-        numbers = {name: number for number, name in enumerate(self.class_names)}
+        names = read_class_names(self.class_names, opening)
+        numbers = {name: number for number, name in enumerate(names)}
         unknown = [name for name in found if name not in numbers]
-        if unknown or len(numbers) < len(self.class_names):
+        if unknown or len(numbers) < len(names):
             raise DatasetError(
                 f"{opening.where('class_names')}: must name each class folder of {folder} once. "
                 f"Not named: {listed(unknown) or 'none'}."
@@ -126,7 +138,8 @@ class ImagesSource(SourceModel):
         )
 
     def _description(self, classes: dict[str, int] | None, opening: Opening) -> dict[str, Any]:
-        source = self.model_dump(mode="json", exclude_none=True)
+        # Defaults of a list's options are no part of what a folder is.
+        source = self.model_dump(mode="json", exclude_none=True, exclude={"columns", "label_offset"})
         return {
             "source": {**source, "class_numbers": classes},
             "preprocess": opening.preprocess.record(),
@@ -143,11 +156,11 @@ class _Listing:
     others: list[str] = field(default_factory=list)
 
     def add(self, above: PurePosixPath, folders: Sequence[str], files: Sequence[str]) -> None:
-        self.hidden += [str(above / name) for name in (*folders, *files) if _hidden(name)]
+        self.hidden += [str(above / name) for name in (*folders, *files) if hidden(name)]
         if above == PurePosixPath():
-            self.folders = sorted(name for name in folders if not _hidden(name))
+            self.folders = sorted(name for name in folders if not hidden(name))
         for name in files:
-            if not _hidden(name):
+            if not hidden(name):
                 is_image = PurePosixPath(name).suffix.lower() in ENDINGS
                 (self.images if is_image else self.others).append(str(above / name))
 
@@ -178,25 +191,10 @@ def _list(folder: Path) -> _Listing:
 
     for place, folders, files in os.walk(folder, followlinks=True, onerror=fail):
         listing.add(PurePosixPath(Path(place).relative_to(folder)), folders, files)
-        folders[:] = _below(Path(place), folders, chains)
+        folders[:] = below(Path(place), folders, chains)
     for entries in (listing.images, listing.hidden, listing.others):
         entries.sort(key=lambda entry: [natural(part) for part in entry.split("/")])
     return listing
-
-
-def _below(place: Path, folders: list[str], chains: dict[Path, tuple[Path, ...]]) -> list[str]:
-    """Folders to go into: not hidden ones, nor links back to a folder above."""
-    kept = []
-    for name in sorted(folders):
-        real = (place / name).resolve()
-        if not _hidden(name) and real not in chains[place]:
-            chains[place / name] = (*chains[place], real)
-            kept.append(name)
-    return kept
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__MACOSX"
 
 
 def _look_at(folder: Path, files: Sequence[str]) -> tuple[list[str], dict[str, str]]:

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from calib.data.dataset import Array
-from calib.data.sources.base import listed, printable
+from calib.data.sources.base import Opening, RelativePath, listed, printable
 from calib.data.sources.stored import open_npy
+from calib.data.sources.texts import read_text
 from calib.errors import DatasetError
 
-__all__ = ["check_labels", "label_values", "number_classes", "read_label_file"]
+__all__ = [
+    "ClassNames",
+    "check_labels",
+    "label_values",
+    "labels_of_texts",
+    "number_classes",
+    "read_class_names",
+    "read_label_file",
+]
 
-_MAX_BYTES = 256 << 20
+ClassNames = Annotated[tuple[str, ...], Field(min_length=1)] | RelativePath
+"""Names of the classes in the order of their numbers, or the path of a text file with one a line."""
 
 
 def number_classes(names: Iterable[str], what: str) -> dict[str, int]:
@@ -119,16 +132,7 @@ def read_label_file(path: Path, samples: Sequence[str]) -> tuple[Any, ...]:
 
 def _csv_rows(path: Path) -> dict[int, list[str]]:
     """The lines that say something, by line number from 1."""
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(_MAX_BYTES + 1)
-        text = raw.decode("utf-8-sig")
-    except OSError as error:
-        raise DatasetError(f"Cannot read {path}: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
-    if len(raw) > _MAX_BYTES:
-        raise DatasetError(f"{path} is larger than 256 MiB: that is no list of labels.")
+    text = read_text(path, "list of labels")
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     rows: dict[int, list[str]] = {}
     try:
@@ -165,3 +169,96 @@ def _by_name(path: Path, rows: Mapping[int, list[str]], samples: Sequence[str]) 
     if missing:
         raise DatasetError(f"{path} has no label for {listed(missing, 3)}.")
     return [labels[name] for name in samples]
+
+
+def read_class_names(given: tuple[str, ...] | str, opening: Opening) -> tuple[str, ...]:
+    """The names of the classes, from the recipe or from a text file.
+
+    Empty lines at the end of a file and blanks around names do not count.
+
+    Raises:
+        DatasetError: The file cannot be read, a name is empty, or one stands there twice.
+    """
+    if isinstance(given, tuple):
+        return given
+    path = opening.inside(given, "class_names")
+    names = [line.strip() for line in read_text(path, "list of class names", 1 << 20).rstrip().split("\n")]
+    seen: dict[str, int] = {}
+    for line, name in enumerate(names, start=1):
+        if not name:
+            raise DatasetError(f"{path}, line {line}: empty, expected the name of class {line - 1}.")
+        first = seen.setdefault(name, line)
+        if first != line:
+            raise DatasetError(f"{path}, line {line}: class {name!r} stands on line {first} already.")
+    return tuple(names)
+
+
+def labels_of_texts(
+    texts: Mapping[str, str],
+    task: str | None,
+    *,
+    offset: int = 0,
+    class_names: Sequence[str] | None = None,
+    what: str,
+) -> tuple[tuple[Any, ...], tuple[str, ...] | None]:
+    """Labels that a list gives as text.
+
+    For a text recognition they stay text, for a regression they become floats. Otherwise whole numbers
+    are class numbers, and names are numbered: by ``class_names``, or sorted as text.
+
+    Args:
+        texts: Place of each label, for messages → the label.
+        task: The recipe's task.
+        offset: Added to class numbers.
+        class_names: The classes in the order of their numbers.
+        what: The list, for messages.
+
+    Returns:
+        The labels in order, and the names of the classes where they are known.
+
+    Raises:
+        DatasetError: A label is none for the task, or no class.
+
+    >>> labels_of_texts({"1": "3", "2": "1"}, None, offset=-1, what="val.txt")
+    ((2, 0), None)
+    """
+    if task == "text":
+        return tuple(texts.values()), None
+    if task == "regression":
+        return tuple(_measured(text, f"{what}, {place}") for place, text in texts.items()), None
+    empty = next((place for place, text in texts.items() if not text), None)
+    if empty is not None:
+        raise DatasetError(f"{what}, {empty}: the label is empty.")
+    names = None if class_names is None else tuple(class_names)
+    if all(text.isascii() and text.removeprefix("-").isdigit() for text in texts.values()):
+        labels = tuple(int(text) + offset for text in texts.values())
+        for place, label in zip(texts, labels, strict=True):
+            _check_number(label, names, f"{what}, {place}", offset)
+        return labels, names
+    if offset:
+        raise DatasetError(f"{what}: label_offset is for class numbers, but labels are names.")
+    numbers = number_classes(texts.values(), what) if names is None else {n: i for i, n in enumerate(names)}
+    for place, text in texts.items():
+        if text not in numbers:
+            raise DatasetError(
+                f"{what}, {place}: class {text!r} is not among the {len(numbers)} class_names."
+            )
+    return tuple(numbers[text] for text in texts.values()), names or tuple(numbers)
+
+
+def _check_number(label: int, names: tuple[str, ...] | None, place: str, offset: int) -> None:
+    added = f" (with label_offset {offset})" if offset else ""
+    if label < 0:
+        raise DatasetError(f"{place}: class number {label}{added}: class numbers begin at 0.")
+    if names is not None and label >= len(names):
+        raise DatasetError(f"{place}: class number {label}{added}, but there are {len(names)} class_names.")
+
+
+def _measured(text: str, place: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise DatasetError(f"{place}: label {text!r}: a regression needs a finite number.")
+    return value
