@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from calib.report.blocks import Block, Bullets, Document, Paragraph, Section
+from calib.report.classes import classes_table, confusions_table
 from calib.report.engines import engine_blocks
 from calib.report.figures import accuracy_figures, latency_figures
 from calib.report.merge import Merged
@@ -65,6 +66,7 @@ def _sections(merged: Merged) -> tuple[Section, ...]:
         ("summary", "Summary", (Bullets(headline(merged)), sources_table(merged))),
         ("accuracy-latency", "Accuracy against latency", _accuracy(merged)),
         ("precisions", "Precisions", _precisions(merged)),
+        ("classes", "Classes", (classes_table(merged), confusions_table(merged))),
         ("latency", "Latency", _latency(merged)),
         ("engines", "Engines", engine_blocks(merged)),
         ("outputs", "Output errors", (outputs_table(merged),)),

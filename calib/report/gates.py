@@ -94,7 +94,8 @@ def _p_text(one: GateOutcome) -> str:
 def _change_text(change: Change) -> str:
     before, after = _figure(change.before, change.unit), _figure(change.after, change.unit)
     ends = _flipped(change)
-    interval = "" if ends == numbers.MISSING else f", change {ends} points (95% interval)"
+    points = " points" if change.unit == "share" else ""
+    interval = "" if ends == numbers.MISSING else f", change {ends}{points} (95% interval)"
     noise = "" if change.noise is None else f", rebuild noise {_noise(change)}"
     name = f"{visible(change.run)} {visible(change.figure)}"
     return f"{name}: {before} → {after}: {change.status}{interval}{noise}"
@@ -104,19 +105,23 @@ def _flipped(change: Change) -> str:
     """The interval of after − before: a table of changes reads that way."""
     if change.low is None or change.high is None:
         return numbers.MISSING
+    if change.unit != "share":
+        return f"{numbers.significant(-change.high)} to {numbers.significant(-change.low)}"
     return numbers.points_interval(-change.high, -change.low)
 
 
 def _figure(value: float | None, unit: str) -> str:
     if value is None:
         return "null"
-    return f"{numbers.decibels(value)} dB" if unit == "dB" else numbers.percent(value)
+    if unit == "share":
+        return numbers.percent(value)
+    return f"{numbers.decibels(value)} dB" if unit == "dB" else f"{numbers.significant(value)} {unit}".rstrip()
 
 
 def _noise(change: Change) -> str:
     assert change.noise is not None
-    if change.unit == "dB":
-        return f"{numbers.significant(change.noise)} dB"
+    if change.unit != "share":
+        return f"{numbers.significant(change.noise)} {change.unit}".rstrip()
     return f"{numbers.significant(100 * change.noise)} points"
 
 

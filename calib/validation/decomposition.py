@@ -181,8 +181,7 @@ def _compare(
 
     builder, dataset, fixed = FeedBuilder(model.inputs, str(model.path)), subject.dataset, model.fixed_batch
     names = [RunName("fp32"), *(RunName("int8", part, several=True) for part in _WORDS)]
-    context = subject.context(model.metadata)
-    carried = carrying(runners, dataset.state)
+    carried, context = carrying(runners, dataset.state), subject.context(model.metadata)
     comparison = Comparison(carried, dataset, task=subject.task, scores=scores, names=names, context=context)
     size = size_of_batches(dataset, batch_size, fixed)
     total = ceil(len(dataset) / size)
