@@ -16,9 +16,19 @@ if TYPE_CHECKING:
     from calib.graph.quantization import quantize
     from calib.graph.torch_export import export
     from calib.report import write_report
-    from calib.validation import check, validate
+    from calib.validation import check, check_data, validate
 
-__all__ = ["__version__", "build", "calibrate", "check", "export", "quantize", "validate", "write_report"]
+__all__ = [
+    "__version__",
+    "build",
+    "calibrate",
+    "check",
+    "check_data",
+    "export",
+    "quantize",
+    "validate",
+    "write_report",
+]
 
 __version__ = "0.1.0"
 
@@ -27,6 +37,7 @@ _HOME = {
     "calibrate": "calib.graph.calibration",
     "export": "calib.graph.torch_export",
     "check": "calib.validation",
+    "check_data": "calib.validation",
     "quantize": "calib.graph.quantization",
     "validate": "calib.validation",
     "write_report": "calib.report",

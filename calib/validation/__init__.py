@@ -2,6 +2,7 @@
 
 from calib.validation.baseline import Baseline, make_baseline, read_baseline, write_baseline
 from calib.validation.changes import compare_with_baseline
+from calib.validation.data_checks import DataCheck, PreparationScore, check_data
 from calib.validation.decomposition import Decomposition, PartLoss, decompose
 from calib.validation.engine_options import EngineOptions
 from calib.validation.gate_rules import Rule
@@ -30,6 +31,7 @@ __all__ = [
     "CalibrationRecord",
     "Change",
     "CheckReport",
+    "DataCheck",
     "DatasetRecord",
     "Decomposition",
     "EngineOptions",
@@ -43,11 +45,13 @@ __all__ = [
     "OutputError",
     "PartLoss",
     "PrecisionRun",
+    "PreparationScore",
     "Results",
     "Rule",
     "SamplePlan",
     "WorstSample",
     "check",
+    "check_data",
     "compare_with_baseline",
     "decompose",
     "make_baseline",

@@ -1,0 +1,245 @@
+"""Runs a model on a few samples, as they are and prepared otherwise, and scores each preparation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from calib.data import Array, Dataset
+from calib.data.overview import steps_of
+from calib.errors import UsageError, ValidationError
+from calib.graph import FeedBuilder, OnnxModel
+from calib.progress import track
+from calib.runners import OnnxRuntimeRunner
+from calib.validation.batch_norms import FirstConv, NormFit, NormProbe
+from calib.validation.classification import class_scores, integer_labels, top_classes
+from calib.validation.input_variants import InputVariant, changed, input_variants, pixel_scale
+from calib.validation.intervals import bootstrap_interval, share_interval
+from calib.validation.paired import PairedTable, mcnemar
+from calib.validation.subject import batches
+
+__all__ = ["Preparation", "Probe", "better_than", "rank"]
+
+Floats = npt.NDArray[np.float64]
+
+_BATCH = 8
+_ALPHA = 0.01
+_NEARER = 0.8
+_LOW = 0.5
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How well one preparation of the samples fits the model.
+
+    Attributes:
+        name: "as in the recipe", or what is different.
+        advice: What to set in the recipe.
+        hits: Whether each sample is classified rightly; None without labels.
+        predictions: The class of each sample; None without class scores.
+        classes: How many classes the model has; 0 without class scores.
+        distances: Each sample's distance from what the BatchNorms remember; None without any.
+        changes: What was done to the input, in order.
+    """
+
+    name: str
+    advice: str
+    hits: npt.NDArray[np.bool_] | None
+    predictions: npt.NDArray[np.int64] | None
+    classes: int
+    distances: Floats | None
+    changes: tuple[InputVariant, ...] = ()
+
+    def accuracy(self) -> tuple[float, float, float] | None:
+        """Top-1 with its 95 % interval (Wilson); None without labels."""
+        if self.hits is None or not len(self.hits):
+            return None
+        interval = share_interval(int(self.hits.sum()), len(self.hits))
+        return float(self.hits.mean()), interval.low or 0.0, 1.0 if interval.high is None else interval.high
+
+    def distance(self) -> tuple[float, float | None, float | None] | None:
+        """Mean distance from the BatchNorms with its 95 % interval (bootstrap); None without any."""
+        if self.distances is None:
+            return None
+        interval = bootstrap_interval([self.distances], np.mean)
+        return float(self.distances.mean()), interval.low, interval.high
+
+
+def better_than(base: Preparation, other: Preparation, tests: int) -> bool:
+    """Whether another preparation surely fits better than the recipe's.
+
+    With labels: McNemar's exact test of the samples whose answer changed, at 1 % shared out over all tests
+    (Bonferroni). Without: the mean distance from the BatchNorms falls below 0.8 of the recipe's, and the
+    bootstrap interval of the difference, at the same level, lies above 0.
+
+    Args:
+        base: The recipe's preparation.
+        other: The other one, of the same samples.
+        tests: How many others there are.
+    """
+    if base.hits is not None and other.hits is not None:
+        table = PairedTable.from_hits(base.hits, other.hits)
+        p_value = mcnemar(table.only_baseline, table.only_candidate).p_value
+        return table.drop < 0 and p_value * tests < _ALPHA
+    if base.distances is None or other.distances is None:
+        return False
+    if other.distances.mean() >= _NEARER * base.distances.mean():
+        return False
+    difference = base.distances - other.distances
+    interval = bootstrap_interval([difference], np.mean, confidence=1 - _ALPHA / tests)
+    return interval.low is not None and interval.low > 0
+
+
+class Probe:
+    """One model and the samples that it is tried on.
+
+    Args:
+        model: The FP32 model.
+        dataset: The samples; all of them are read, once.
+        classify: Whether its labels are class numbers that the model answers with.
+        scores: The output that holds class scores; None looks for it.
+        threads: Threads inside an operator; None for one a core.
+
+    Attributes:
+        output: The output that holds class scores; empty where there is none.
+        no_scores: Why there is none.
+        fits: The BatchNorms as the recipe's preparation meets them.
+        first_conv: The first convolution of a model without BatchNorms.
+
+    Raises:
+        DatasetError: A sample does not fit the model's inputs.
+        ModelError: ONNX Runtime refuses the model.
+    """
+
+    def __init__(
+        self,
+        model: OnnxModel,
+        dataset: Dataset,
+        *,
+        classify: bool,
+        scores: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self._model, self._dataset = model, dataset
+        self._labels = integer_labels(dataset.labels) if classify else None
+        self._classify, self._scores, self._threads = classify, scores, threads
+        self._norms = NormProbe(model, threads)
+        builder = FeedBuilder(model.inputs, str(model.path))
+        pairs = list(batches(dataset, _BATCH, model.fixed_batch))
+        self._rows = [len(batch) for batch, _ in pairs]
+        self._feeds = [builder.feeds(fed) for _, fed in pairs]
+        self.output = self.no_scores = ""
+        self.fits: tuple[NormFit, ...] = ()
+        self.first_conv: FirstConv | None = None
+
+    def preparations(self) -> list[Preparation]:
+        """Scores the recipe's preparation, then every variant, then two of them together.
+
+        The second round goes on from the best variant. Where none is better and most samples are wrong, it
+        is over all pairs: two faults can hide each other.
+        """
+        with OnnxRuntimeRunner(self._model, "fp32", threads=self._threads, optimize=True) as runner:
+            base = self._score(runner, self._feeds, ())
+            variants = self._variants()
+            if not variants or (base.hits is None and base.distances is None):
+                return [base]
+            first = [self._changed(runner, (variant,)) for variant in self._shown(variants)]
+            found = [base, *first]
+            better = [one for one in first if better_than(base, one, len(first))]
+            pairs = list(combinations(variants, 2))
+            if better:
+                best = max(better, key=rank).changes[0]
+                pairs = [(best, variant) for variant in variants]
+            elif base.hits is None or base.hits.mean() >= _LOW:
+                return found
+            pairs = [pair for pair in pairs if _independent(*pair)]
+            found += [self._changed(runner, pair) for pair in self._shown(pairs)]
+        return found
+
+    def _shown(self, variants: Sequence[T]) -> Iterable[T]:
+        return track(variants, len(variants), "Trying other preparations") if variants else ()
+
+    def _variants(self) -> list[InputVariant]:
+        """Variants of the only input that could be images."""
+        specs = [spec for spec in self._model.inputs if len(spec.shape) == 4 and spec.dtype.kind == "f"]
+        if len(specs) != 1:
+            return []
+        name, steps = specs[0].name, steps_of(self._dataset)
+        arrays = [feed[name] for feed in self._feeds]
+        low, high = min(float(a.min()) for a in arrays), max(float(a.max()) for a in arrays)
+        images = "decoder" in self._dataset.description.get("preprocess", {})
+        scale = pixel_scale(steps, images, low, high)
+        return input_variants(specs[0], arrays[0].shape, steps, scale)
+
+    def _changed(self, runner: OnnxRuntimeRunner, changes: tuple[InputVariant, ...]) -> Preparation:
+        feeds: Sequence[Mapping[str, Array]] = self._feeds
+        name = next(spec.name for spec in self._model.inputs if len(spec.shape) == 4)
+        for variant in changes:
+            feeds = changed(feeds, name, variant)
+        return self._score(runner, feeds, changes)
+
+    def _score(
+        self,
+        runner: OnnxRuntimeRunner,
+        feeds: Sequence[Mapping[str, Array]],
+        changes: tuple[InputVariant, ...],
+    ) -> Preparation:
+        answers = self._answers(runner, feeds) if self._classify else None
+        moments = self._norms.moments(feeds)
+        distances = None
+        if moments is not None:
+            distances = self._norms.distances(moments)
+            if not changes:
+                self.fits, self.first_conv = self._norms.fits(moments), self._norms.first_conv(moments)
+        hits = None if answers is None or self._labels is None else answers[0] == self._labels
+        return Preparation(
+            name=" and ".join(variant.name for variant in changes) or "as in the recipe",
+            advice="; ".join(variant.advice for variant in changes),
+            hits=hits,
+            predictions=None if answers is None else answers[0],
+            classes=0 if answers is None else answers[1],
+            distances=None if distances is None else distances[: sum(self._rows)],
+            changes=changes,
+        )
+
+    def _answers(
+        self, runner: OnnxRuntimeRunner, feeds: Sequence[Mapping[str, Array]]
+    ) -> tuple[npt.NDArray[np.int64], int] | None:
+        """Class of each sample and the number of classes; None where there are no class scores."""
+        found, classes = [], 0
+        for feed, rows in zip(feeds, self._rows, strict=True):
+            outputs = runner.infer(feed)
+            fed = len(next(iter(feed.values())))
+            try:
+                self.output = class_scores(outputs, fed, self._scores)
+            except (UsageError, ValidationError) as error:
+                if self._scores is not None:
+                    raise
+                self._classify, self.no_scores = False, str(error)
+                return None
+            answers = top_classes(outputs[self.output][:rows], k=1)
+            found.append(answers.top[:, 0])
+            classes = answers.classes
+        return np.concatenate(found), classes
+
+
+def rank(preparation: Preparation) -> float:
+    """The higher the better, among preparations of the same samples."""
+    if preparation.hits is not None:
+        return float(preparation.hits.mean())
+    return -float(preparation.distances.mean()) if preparation.distances is not None else 0.0
+
+
+def _independent(variant: InputVariant, other: InputVariant) -> bool:
+    """Whether both can be done: not the same, and not two value ranges."""
+    values = ("with values", "with ImageNet")
+    return variant.name != other.name and not (
+        variant.name.startswith(values) and other.name.startswith(values)
+    )
