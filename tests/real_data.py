@@ -33,10 +33,34 @@ __all__ = [
     "turned_lines",
 ]
 
-_WORDS = (
-    "calibration entropy network layer scale tensor sample batch engine runner image label class model report "
-    "latency precision accuracy weight kernel stride pooling range histogram dataset recipe"
-).split()
+_WORDS = [
+    "calibration",
+    "entropy",
+    "network",
+    "layer",
+    "scale",
+    "tensor",
+    "sample",
+    "batch",
+    "engine",
+    "runner",
+    "image",
+    "label",
+    "class",
+    "model",
+    "report",
+    "latency",
+    "precision",
+    "accuracy",
+    "weight",
+    "kernel",
+    "stride",
+    "pooling",
+    "range",
+    "histogram",
+    "dataset",
+    "recipe",
+]
 _RATE = 16_000
 
 
@@ -192,7 +216,10 @@ def _archives(parts: list[bytes]) -> Iterator[tuple[str, bytes]]:
     yield "bzip", bz2.compress(parts[0])
     yield "xz", lzma.compress(parts[0])
     zipped, tarred = io.BytesIO(), io.BytesIO()
-    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive, tarfile.open(fileobj=tarred, mode="w") as tape:
+    with (
+        zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive,
+        tarfile.open(fileobj=tarred, mode="w") as tape,
+    ):
         for number, part in enumerate(parts):
             archive.writestr(f"part{number}.txt", part)
             info = tarfile.TarInfo(f"part{number}.txt")
@@ -207,9 +234,17 @@ def _documents(text: str) -> Iterator[tuple[str, bytes]]:
     rows = [{"line": number, "text": line, "length": len(line)} for number, line in enumerate(lines)]
     yield "json", json.dumps({"rows": rows, "count": len(rows)}, indent=1).encode()
     listed = "".join(f"<li class='row'>{html.escape(line)}</li>\n" for line in lines)
-    yield "html", f"<!DOCTYPE html>\n<html><head><title>Lines</title></head><body><ul>{listed}</ul></body></html>".encode()
-    shapes = "".join(f"<rect x='{row['line'] * 3}' y='9' width='2' height='{row['length']}'/>\n" for row in rows)
-    yield "svg", f'<svg xmlns="http://www.w3.org/2000/svg" width="120" height="90">\n{shapes}</svg>\n'.encode()
+    yield (
+        "html",
+        f"<!DOCTYPE html>\n<html><head><title>Lines</title></head><body><ul>{listed}</ul></body></html>".encode(),
+    )
+    shapes = "".join(
+        f"<rect x='{row['line'] * 3}' y='9' width='2' height='{row['length']}'/>\n" for row in rows
+    )
+    yield (
+        "svg",
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="120" height="90">\n{shapes}</svg>\n'.encode(),
+    )
 
 
 def _arrays_and_sounds(seed: int) -> Iterator[tuple[str, bytes]]:
@@ -219,7 +254,9 @@ def _arrays_and_sounds(seed: int) -> Iterator[tuple[str, bytes]]:
     np.savez(several, first=values, second=values[:100])
     with wave.open(sound, "wb") as file:
         file.setparams((1, 2, _RATE, 0, "NONE", ""))
-        file.writeframes((np.sin(np.arange(4000) * 0.1) * 9000 + values.repeat(2) * 300).astype("<i2").tobytes())
+        file.writeframes(
+            (np.sin(np.arange(4000) * 0.1) * 9000 + values.repeat(2) * 300).astype("<i2").tobytes()
+        )
     yield "npy", plain.getvalue()
     yield "npz", several.getvalue()
     yield "wav", sound.getvalue()
@@ -242,3 +279,47 @@ def _database(text: str) -> bytes:
             connection.executemany("insert into lines values (?, ?)", enumerate(text.splitlines()))
         connection.close()
         return path.read_bytes()
+
+
+def speech_and_noise(root: Path) -> Path:
+    """Clips below clips/ and what each is in clips.csv: 14 spoken ones, and 14 of noises and tones.
+
+    The spoken ones are PocketSphinx's test data: single words, commands, numbers, and lines read from a book.
+    """
+    folder = root / "clips"
+    folder.mkdir(parents=True)
+    data = asset("speech") / "usr" / "share" / "pocketsphinx" / "test" / "data"
+    clips = {f"speech-{number:02}": _sound(file) for number, file in enumerate(_spoken(data))}
+    clips |= {f"noise-{number:02}": _noise(number) for number in range(len(clips))}
+    for name, values in clips.items():
+        with wave.open(str(folder / f"{name}.wav"), "wb") as file:
+            file.setparams((1, 2, _RATE, 0, "NONE", ""))
+            file.writeframes(values.astype("<i2").tobytes())
+    (root / "clips.csv").write_text("".join(["file,label\n", *(f"{name}.wav,{name}\n" for name in clips)]))
+    return root
+
+
+def _spoken(data: Path) -> list[Path]:
+    return sorted([*data.rglob("*.wav"), *data.rglob("*.raw")])
+
+
+def _sound(file: Path) -> np.ndarray:
+    """The first two seconds of a recording of 16 bits at 16 kHz."""
+    if file.suffix == ".raw":
+        return np.fromfile(file, "<i2")[: 2 * _RATE]
+    with wave.open(str(file)) as sound:
+        assert (sound.getframerate(), sound.getnchannels(), sound.getsampwidth()) == (_RATE, 1, 2)
+        return np.frombuffer(sound.readframes(2 * _RATE), "<i2")
+
+
+def _noise(number: int) -> np.ndarray:
+    """A second of white noise, pink noise or a tone, from quiet to loud."""
+    random = np.random.default_rng(number)
+    values = random.standard_normal(_RATE)
+    if number % 3 == 1:
+        spectrum = np.fft.rfft(values) / np.sqrt(np.arange(_RATE // 2 + 1).clip(1))
+        values = np.fft.irfft(spectrum)
+        values /= values.std()
+    elif number % 3 == 2:
+        values = np.sin(2 * np.pi * random.uniform(100, 4000) * np.arange(_RATE) / _RATE)
+    return (values * 10 ** random.uniform(1.5, 3.8)).clip(-32767, 32767)

@@ -12,6 +12,7 @@ import onnx
 import yaml
 
 import calib
+from calib.data import Dataset
 from calib.validation import Results
 
 __all__ = ["METHODS", "Outcome", "recipe_beside", "run_pipeline"]
@@ -83,7 +84,7 @@ class Outcome:
 
 def run_pipeline(
     model: Path,
-    recipe: Path,
+    data: Path | Dataset,
     out: Path,
     *,
     batch_size: int = 16,
@@ -94,7 +95,7 @@ def run_pipeline(
 
     Args:
         model: The FP32 model.
-        recipe: The data.
+        data: A recipe or a dataset.
         out: Folder for everything that is made.
         batch_size: Samples a batch.
         methods: Of calibration.
@@ -103,14 +104,14 @@ def run_pipeline(
     caches, pairs = [], {}
     for method in methods:
         cache = out / f"{method}.cache"
-        calib.calibrate(model, recipe, method=method, batch_size=batch_size, out=cache)
+        calib.calibrate(model, data, method=method, batch_size=batch_size, out=cache)
         quantized = out / f"{method}.onnx"
         calib.quantize(model, cache, out=quantized)
         pairs[method] = _checked_pairs(quantized)
         caches.append(cache)
     results = calib.validate(
         model,
-        recipe,
+        data,
         precisions=("fp32", "int8"),
         cache=caches,
         batch_size=batch_size,

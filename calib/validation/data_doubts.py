@@ -17,7 +17,6 @@ from calib.graph import FeedBuilder, OnnxModel, TensorSpec
 from calib.validation.batch_norms import FirstConv, NormFit
 from calib.validation.classification import baseline_warnings
 from calib.validation.data_probe import Preparation, Probe, better_than, rank
-from calib.validation.subject import filled_batch
 
 __all__ = ["Subject", "check_fit", "check_model"]
 
@@ -84,7 +83,7 @@ def check_fit(model: OnnxModel, reading: Reading) -> list[Finding]:
     for name in first.values():
         batch = stack([reading.dataset[numbers[name]]])
         try:
-            builder.feeds(filled_batch(batch, model.fixed_batch or 0))
+            builder.feeds(batch.filled(model.fixed_batch or 0))
         except DatasetError as error:
             return [Finding("input-misfit", "error", str(error), (name,), _axes(model, batch))]
     notes = [f"{reading.use}: {note}." for note in builder.notes]

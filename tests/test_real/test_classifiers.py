@@ -42,7 +42,9 @@ def test_text_direction(tmp_path: Path) -> None:
     # Every convolution has a weight of its own, kept in Constant nodes: 53 of them, and one MatMul.
     assert outcome.pairs["entropy"][0] >= 54
     # Sums with a bias behind a Reshape are no residual sums that lack a scale.
-    assert not any("left in float" in warning or "no scale" in warning for warning in outcome.results.warnings)
+    assert not any(
+        "left in float" in warning or "no scale" in warning for warning in outcome.results.warnings
+    )
 
 
 def lite0(folder: Path) -> Path:
@@ -95,7 +97,9 @@ def test_faces(network: str, size: int, score: str, untransposed: float, tmp_pat
 def plain_faces(root: Path, size: int, model: Path, score: str) -> float:
     """The untransposed accuracy by Pillow, numpy and ONNX Runtime alone."""
     files = sorted((root / "faces").glob("*/*.png"))
-    images = [Image.open(file).convert("RGB").resize((size, size), Image.Resampling.BILINEAR) for file in files]
+    images = [
+        Image.open(file).convert("RGB").resize((size, size), Image.Resampling.BILINEAR) for file in files
+    ]
     values = (np.stack([np.asarray(image, np.float32) for image in images]) - 127.5) / 128
     labels = np.array([int(file.parent.name) for file in files])
     return float((answers(model, values, score) == labels).mean())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import real_data
 from real_assets import asset
 from real_pipeline import recipe_beside, run_pipeline
