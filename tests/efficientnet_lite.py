@@ -24,7 +24,7 @@ EPSILON = 1e-3
 
 
 def export(state_file: Path, path: Path) -> Path:
-    """Writes the network of a state dict with input ``image`` [N, 3, 224, 224] and output ``logits`` [N, 1000]."""
+    """Writes the network of a state dict: ``image`` [N, 3, 224, 224] → ``logits`` [N, 1000]."""
     import torch
 
     state = torch.load(state_file, map_location="cpu", weights_only=True)
@@ -43,7 +43,7 @@ class _Writer:
         size = SIZE // 2
         flow = self._convolution("image", "_conv_stem", "_bn0", stride=2, size=SIZE)
         index = 0
-        for repeats, kernel, stride, expansion, first, channels in STAGES:
+        for repeats, _, stride, expansion, first, channels in STAGES:
             for repeat in range(repeats):
                 block = f"_blocks.{index}."
                 step = stride if repeat == 0 else 1

@@ -33,34 +33,11 @@ __all__ = [
     "turned_lines",
 ]
 
-_WORDS = [
-    "calibration",
-    "entropy",
-    "network",
-    "layer",
-    "scale",
-    "tensor",
-    "sample",
-    "batch",
-    "engine",
-    "runner",
-    "image",
-    "label",
-    "class",
-    "model",
-    "report",
-    "latency",
-    "precision",
-    "accuracy",
-    "weight",
-    "kernel",
-    "stride",
-    "pooling",
-    "range",
-    "histogram",
-    "dataset",
-    "recipe",
-]
+_WORDS = (
+    *("calibration", "entropy", "network", "layer", "scale", "tensor", "sample", "batch", "engine", "runner"),
+    *("image", "label", "class", "model", "report", "latency", "precision", "accuracy", "weight", "kernel"),
+    *("stride", "pooling", "range", "histogram", "dataset", "recipe"),
+)
 _RATE = 16_000
 
 
@@ -124,7 +101,7 @@ def faces(root: Path) -> Path:
 
 
 def imagenet_samples(root: Path) -> Path:
-    """foolbox's 20 ImageNet images below imagenet/val, listed in imagenet/val.txt; their names hold the class."""
+    """foolbox's 20 ImageNet images below imagenet/val, listed in imagenet/val.txt."""
     folder = root / "imagenet" / "val"
     folder.mkdir(parents=True)
     rows = []
@@ -216,12 +193,11 @@ def _archives(parts: list[bytes]) -> Iterator[tuple[str, bytes]]:
     yield "bzip", bz2.compress(parts[0])
     yield "xz", lzma.compress(parts[0])
     zipped, tarred = io.BytesIO(), io.BytesIO()
-    with (
-        zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive,
-        tarfile.open(fileobj=tarred, mode="w") as tape,
-    ):
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as archive:
         for number, part in enumerate(parts):
             archive.writestr(f"part{number}.txt", part)
+    with tarfile.open(fileobj=tarred, mode="w") as tape:
+        for number, part in enumerate(parts):
             info = tarfile.TarInfo(f"part{number}.txt")
             info.size = len(part)
             tape.addfile(info, io.BytesIO(part))
@@ -233,18 +209,12 @@ def _documents(text: str) -> Iterator[tuple[str, bytes]]:
     lines = [line.strip() for line in text.splitlines() if line.strip()][:40]
     rows = [{"line": number, "text": line, "length": len(line)} for number, line in enumerate(lines)]
     yield "json", json.dumps({"rows": rows, "count": len(rows)}, indent=1).encode()
-    listed = "".join(f"<li class='row'>{html.escape(line)}</li>\n" for line in lines)
-    yield (
-        "html",
-        f"<!DOCTYPE html>\n<html><head><title>Lines</title></head><body><ul>{listed}</ul></body></html>".encode(),
-    )
-    shapes = "".join(
-        f"<rect x='{row['line'] * 3}' y='9' width='2' height='{row['length']}'/>\n" for row in rows
-    )
-    yield (
-        "svg",
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="120" height="90">\n{shapes}</svg>\n'.encode(),
-    )
+    items = "".join(f"<li class='row'>{html.escape(line)}</li>\n" for line in lines)
+    head = "<!DOCTYPE html>\n<html><head><title>Lines</title></head>"
+    yield "html", f"{head}<body><ul>{items}</ul></body></html>".encode()
+    bars = "".join(f"<rect x='{row['line']}' y='9' width='2' height='{row['length']}'/>\n" for row in rows)
+    head = '<svg xmlns="http://www.w3.org/2000/svg" width="120" height="90">\n'
+    yield "svg", f"{head}{bars}</svg>\n".encode()
 
 
 def _arrays_and_sounds(seed: int) -> Iterator[tuple[str, bytes]]:
@@ -254,9 +224,8 @@ def _arrays_and_sounds(seed: int) -> Iterator[tuple[str, bytes]]:
     np.savez(several, first=values, second=values[:100])
     with wave.open(sound, "wb") as file:
         file.setparams((1, 2, _RATE, 0, "NONE", ""))
-        file.writeframes(
-            (np.sin(np.arange(4000) * 0.1) * 9000 + values.repeat(2) * 300).astype("<i2").tobytes()
-        )
+        tone = np.sin(np.arange(4000) * 0.1) * 9000
+        file.writeframes((tone + values.repeat(2) * 300).astype("<i2").tobytes())
     yield "npy", plain.getvalue()
     yield "npz", several.getvalue()
     yield "wav", sound.getvalue()

@@ -32,7 +32,7 @@ def vad(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_speech_with_carried_state(vad: ModuleType, tmp_path: Path) -> None:
-    """silero-vad, with If, a scalar input and a state: speech in every clip and none in noise, by assets.md."""
+    """silero-vad, with If, a scalar input and a state: every clip of speech, and none of noise."""
     root = real_data.speech_and_noise(tmp_path)
     recipe = recipe_beside(root, "speech-vad", calibration={"samples": 200})
     model = asset("silero-vad") / "silero_vad" / "data" / "silero_vad_16k_op15.onnx"
@@ -61,7 +61,7 @@ def test_the_state_that_calibration_sees_is_carried(tmp_path: Path) -> None:
 
 
 def test_speech_as_one_sequence(tmp_path: Path) -> None:
-    """silero-vad's sequence form, an LSTM without If: each clip goes in whole, its length is the first axis."""
+    """silero-vad's sequence form, an LSTM: clips go in whole, their length is the first axis."""
     root = real_data.speech_and_noise(tmp_path)
     recipe = load_recipe(recipe_beside(root, "speech-vad", task=None, state=None, constants=None))
     windows: dict[str, list[np.ndarray]] = {}
@@ -85,8 +85,8 @@ def test_speech_as_one_sequence(tmp_path: Path) -> None:
 def test_sentence_pairs(tmp_path: Path) -> None:
     """MiniLM with its tokenizer: masks, padding, int64 inputs that are outputs too, and odd names.
 
-    assets.md has 0.824 on the STS benchmark, which no package brings; the 48 pairs here and their scores are
-    written for this test.
+    On the STS benchmark, which no package brings, plain ONNX Runtime finds 0.824. The 48 pairs here and their
+    scores are written for this test.
     """
     pytest.importorskip("tokenizers")
     shutil.copy(Path(__file__).parents[1] / "data" / "sentence_pairs.tsv", tmp_path / "pairs.tsv")
