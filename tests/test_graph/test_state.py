@@ -18,9 +18,9 @@ from calib.graph.shards import count_sharded
 
 W = np.array([[0.5, -0.25], [1.0, 0.75]], np.float32)
 GROUPS = ("a",) * 7 + ("b",) * 5 + ("c",) * 6
-X = (np.random.default_rng(3).normal(size=(len(GROUPS), 2)) * np.linspace(0.2, 3, len(GROUPS))[:, None]).astype(
-    np.float32
-)
+X = (
+    np.random.default_rng(3).normal(size=(len(GROUPS), 2)) * np.linspace(0.2, 3, len(GROUPS))[:, None]
+).astype(np.float32)
 
 
 @pytest.fixture
