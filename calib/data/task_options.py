@@ -75,7 +75,8 @@ class DetectionOptions(_TaskModel):
         decoder: How the outputs are read. "yolov5" and "yolov7": [N, boxes, 5 + C]. "yolov8" and "yolov11":
             [N, 4 + C, boxes]. "end2end": [N, n, 6] of left, top, right, bottom, score, class.
             "torchvision": outputs boxes, labels and scores. "detr": logits and boxes. Others as
-            ``module:function``.
+            ``module:function``, called with the outputs of one image, as a batch of one, and the height and
+            width of the model's input; it gives boxes (left, top, right, bottom), scores and classes.
         outputs: Names of the outputs that the decoder reads, where they are not called as it expects.
         class_map: Class that the model answers → class of the annotations: "identity", "coco80_to_91" (80
             classes in a row → COCO's ids from 1 to 90), or a mapping.
@@ -189,8 +190,9 @@ class CustomOptions(_TaskModel):
     Attributes:
         kind: "custom".
         metric: ``module:function``. It is called with the outputs of all samples, a list of mappings output
-            → array, and their labels; and gives a mapping name → number, or a pair of that and a mapping
-            name → one number a sample, whose mean the figure is.
+            → array as the model gives it for a batch of that sample alone, and their labels; and gives a
+            mapping name → number, or a pair of that and a mapping name → one number a sample, whose mean the
+            figure is.
         higher_is_better: Direction of all figures, or of each by name.
         unit: Unit of the figures: "share" for shares between 0 and 1, else as in tables.
         resamples: How often the function is called on samples drawn anew, for intervals of figures that are
@@ -255,4 +257,6 @@ def parse_task(task: str | Mapping[str, Any] | TaskOptions) -> TaskOptions:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"task{f' {place}' if place else ''}: {first['msg']}, got {first['input']!r}.") from error
+        raise UsageError(
+            f"task{f' {place}' if place else ''}: {first['msg']}, got {first['input']!r}."
+        ) from error

@@ -32,7 +32,9 @@ def classes_table(merged: Merged) -> Table | None:
     notes = (f"{left} more classes are in the results file.",) if left else ()
     errors = any(one.drop_error is not None for row in rows for one in row.run.classes)
     beneath = ", with about its 95% interval where it is known" if errors else ""
-    caption = f"{visible(metric)} of each class, the largest drop first. Beneath stands the drop in points{beneath}."
+    caption = (
+        f"{visible(metric)} of each class, the largest drop first. Beneath: the drop in points{beneath}."
+    )
     return Table(caption, columns, cells, notes)
 
 
@@ -59,7 +61,9 @@ def _class_cell(one: ClassFigure | None) -> Cell:
         return Cell(MISSING)
     if one.drop is None:
         return Cell(numbers.percent(one.value, one.count))
-    reach = "" if one.drop_error is None else f" ± {numbers.unsigned_points(_NORMAL * one.drop_error, one.count)}"
+    reach = (
+        "" if one.drop_error is None else f" ± {numbers.unsigned_points(_NORMAL * one.drop_error, one.count)}"
+    )
     tone: Tone = "bad" if one.drop > 0 else "good" if one.drop else ""
     return Cell(numbers.percent(one.value, one.count), f"{numbers.points(one.drop, one.count)}{reach}", tone)
 

@@ -42,7 +42,11 @@ def _meaning(rows: Sequence[Row], measure: str) -> str:
     if measure == "sqnr":
         return _SQNR_MEANING
     metric = _example(rows, measure)
-    interval = f"{metric.confidence:.0%} {visible(metric.interval)} interval" if metric else "interval"
+    interval = "interval"
+    if metric is not None:
+        method = visible(metric.interval)
+        several = " " in method
+        interval = f"{metric.confidence:.0%} " + (f"interval ({method})" if several else f"{method} interval")
     what = wording(measure).phrase
     if measure == "top1_agreement":
         return f"share of samples with the baseline's answer, with its {interval}"
@@ -158,7 +162,8 @@ def _accuracy_figure(name: str, rows: Sequence[Row], measure: str, simulated: bo
     batch = batch_words(rows)
     kind = "CPU simulation, which says nothing of TensorRT's speed" if simulated else "measured"
     caption = (
-        f"Accuracy against latency ({kind}). {better} and left is better. Upright: {_meaning(rows, measure)}. "
+        f"Accuracy against latency ({kind}). {better} and left is better. Upright: "
+        f"{_meaning(rows, measure)}. "
         f"Across: latency from p50 (the mark) to p90.{left_out}"
     )
     tips = "; ".join(point.tip for point in points)

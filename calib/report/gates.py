@@ -115,7 +115,9 @@ def _figure(value: float | None, unit: str) -> str:
         return "null"
     if unit == "share":
         return numbers.percent(value)
-    return f"{numbers.decibels(value)} dB" if unit == "dB" else f"{numbers.significant(value)} {unit}".rstrip()
+    return (
+        f"{numbers.decibels(value)} dB" if unit == "dB" else f"{numbers.significant(value)} {unit}".rstrip()
+    )
 
 
 def _noise(change: Change) -> str:

@@ -23,8 +23,8 @@ def calibration_findings(merged: Merged) -> tuple[tuple[str, str], ...]:
     """A lead and a sentence wherever INT8 was run with several calibrations; empty elsewhere.
 
     For each output the calibration with the highest SQNR is named where another's is at least 1 dB lower.
-    The figures that speak for the task are compared too; for classifiers that is top-1 accuracy, with the exact
-    McNemar test of the samples that only one of the two answers rightly.
+    The figures that speak for the task are compared too; for classifiers that is top-1 accuracy, with the
+    exact McNemar test of the samples that only one of the two answers rightly.
     """
     return tuple((_lead(rows), _sentence(rows)) for rows in _contests(merged))
 

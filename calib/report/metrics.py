@@ -165,4 +165,3 @@ def loss_interval_text(metric: Metric) -> str:
         return numbers.points_interval(low, high, metric.count)
     ends = [("+" if value > 0 else "") + _plain(value) for value in (low, high)]
     return _with_unit(" to ".join(ends), metric.unit)
-

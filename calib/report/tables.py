@@ -79,10 +79,8 @@ def _metric_fields(merged: Merged) -> list[Field]:
         Field(title, lambda row: _value(row, main), optional=not merged.classifier),
         Field(f"{title} {_loss_words(merged, main)}", lambda row: _loss(row, main)),
     ]
-    for name in other_metrics(merged, main):
-        if name not in _LEFT_OUT:
-            fields.append(Field(wording(name).title, partial(_value, name=name)))
-    return fields
+    others = [name for name in other_metrics(merged, main) if name not in _LEFT_OUT]
+    return [*fields, *(Field(wording(name).title, partial(_value, name=name)) for name in others)]
 
 
 def _loss_words(merged: Merged, name: str) -> str:

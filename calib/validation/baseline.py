@@ -22,6 +22,7 @@ from calib.errors import ValidationError
 from calib.files import write_text
 from calib.validation.metric_records import Draws
 from calib.validation.outcomes import hits_of, pack_hits
+from calib.validation.resampling import shortened
 from calib.validation.results import PrecisionRun, Results, explain_faults, read_results
 from calib.validation.speed_records import Latency
 
@@ -81,7 +82,7 @@ class BaselineRun:
         metrics: Metric → figure.
         sqnr_db: Output → SQNR against FP32, in dB.
         outcomes: Metric → whether each sample was right, packed by ``calib.validation.outcomes``.
-        draws: Metric → its bootstrap resamples, for metrics that are no share of right samples.
+        draws: Metric → the first of its bootstrap resamples, for metrics that are no share of right samples.
         median_ms: Latency p50 on a GPU; None where it was simulated or not measured.
         batch_size: Samples of a timed batch.
         engine_bytes: Size of the TensorRT engine.
@@ -157,7 +158,9 @@ def _run_json(run: BaselineRun) -> dict[str, Any]:
     for group in ("metrics", "sqnr_db"):
         if group in content:
             content[group] = {
-                name: {key: value for key, value in figure.items() if key == "value" or not _usual(key, value)}
+                name: {
+                    key: value for key, value in figure.items() if key == "value" or not _usual(key, value)
+                }
                 for name, figure in content[group].items()
             }
     return content
@@ -245,7 +248,7 @@ def _baseline_run(results: Results, run: PrecisionRun, noise: dict[tuple[str, st
             for one in run.outputs
         },
         outcomes={name: pack_hits(right) for name, right in hits.items() if right is not None},
-        draws=run.draws,
+        draws={name: shortened(draws) for name, draws in run.draws.items()},
         median_ms=_rounded(latency.median_ms) if latency else None,
         batch_size=latency.batch_size if latency else None,
         engine_bytes=run.engine.engine_bytes if run.engine else None,

@@ -204,7 +204,10 @@ class TopKCounter:
     @property
     def hits(self) -> dict[str, npt.NDArray[np.bool_]]:
         """Whether each sample is right, shape [samples], by the name of the figure; none without labels."""
-        known = {"top1": self._right_1, self._top_k: self._right_k if self._classes > self._k else bytearray()}
+        known = {
+            "top1": self._right_1,
+            self._top_k: self._right_k if self._classes > self._k else bytearray(),
+        }
         return {name: np.frombuffer(bytes(right), np.bool_) for name, right in known.items() if right}
 
     def metrics(self, labelled: bool, baseline: Mapping[str, float | None] | None) -> tuple[Metric, ...]:

@@ -193,7 +193,7 @@ class Comparison:
 
     @cached_property
     def judgements(self) -> tuple[Judgement, ...]:
-        """The figures of every precision, in their order: the p-values of all drops are corrected together."""
+        """The figures of every precision; the p-values of all drops are corrected together."""
         judges = [found.judge for found in self.findings if found.judge is not None]
         if self.task is None:
             return (Judgement(),) * len(self.findings)
@@ -270,7 +270,9 @@ def _task_options(task: TaskOptions | None, classify: bool, scores: str | None) 
     if scores is None:
         return task
     if not isinstance(task, ClassificationOptions):
-        raise UsageError(f"--scores names an output of class scores, and the task is {task.kind}. Leave it out.")
+        raise UsageError(
+            f"--scores names an output of class scores, and the task is {task.kind}. Leave it out."
+        )
     return task.model_copy(update={"output": scores})
 
 

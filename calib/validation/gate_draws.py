@@ -17,10 +17,11 @@ from calib.validation.verdicts import GateOutcome, Verdict
 
 __all__ = ["judge_agreement_interval", "judge_class_figures", "judge_draws"]
 
+_ROUNDING = 1e-5
+"""Baselines keep six digits."""
 
-def judge_draws(
-    case: Case, now: Metric, before: BaselineFigure, draws: tuple[Floats, Floats]
-) -> GateOutcome:
+
+def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Floats, Floats]) -> GateOutcome:
     """Judges a drop by how many resamples show one at or beyond the threshold.
 
     p = (1 + resamples at or beyond the threshold) / (resamples + 1), and likewise on the other side. Where no
@@ -41,7 +42,13 @@ def judge_draws(
         return case.outcome("fail", "the reference is 0: nothing to be relative to", subject=now.name)
     drops = sign * (draws[0] - draws[1]) / (np.abs(draws[0]) if relative else 1.0)
     value = sign * (before.value - now.value) / (abs(before.value) if relative else 1.0)
-    p_value, p_worse, note = _p_values(drops, margin, now.count)
+    if (
+        case.baseline is not None
+        and abs(value) <= _ROUNDING * max(1.0, abs(before.value))
+        and not drops.any()
+    ):
+        value = 0.0
+    p_value, p_worse, note = _p_values(drops, margin, now.count, case.alpha)
     low, high = np.percentile(drops, [100 * case.alpha, 100 * (1 - case.alpha)]).tolist()
     return case.outcome(
         decide(p_value, p_worse, case.alpha),
@@ -59,13 +66,21 @@ def judge_draws(
     )
 
 
-def _p_values(drops: Floats, margin: float, count: int) -> tuple[float, float, str]:
+def _p_values(drops: Floats, margin: float, count: int, alpha: float) -> tuple[float, float, str]:
     """Of "the threshold is not kept", of "it is kept", and what to know of them."""
     if bool((drops == drops[0]).all()) and abs(drops[0]) < 1e-12:
         chance = (1 - min(1.0, margin)) ** count
-        return chance, 1.0, "no sample moved: judged by how many samples there are"
+        return chance, 1.0, _needed(margin, count, alpha)
     total = len(drops) + 1
     return (1 + int((drops >= margin).sum())) / total, (1 + int((drops <= margin).sum())) / total, ""
+
+
+def _needed(margin: float, count: int, alpha: float) -> str:
+    said = "no sample moved: judged by how many there are"
+    if not 0 < margin < 1:
+        return said
+    needed = math.ceil(math.log(alpha) / math.log(1 - margin))
+    return said if needed <= count else f"{said}; about {needed} would decide it"
 
 
 def _reason(
@@ -87,9 +102,9 @@ def _reason(
 def judge_class_figures(case: Case) -> GateOutcome:
     """Judges the class that lost most by each class' own drop and its standard error.
 
-    It passes where every class surely keeps the threshold, which needs no correction, and fails where one class
-    surely does not, after Holm's correction over the classes. A class without a standard error is undecided by
-    itself.
+    It passes where every class surely keeps the threshold, which needs no correction, and fails where one
+    class surely does not, after Holm's correction over the classes. A class without a standard error is
+    undecided by itself.
     """
     name, margin = f"{case.run.class_metric} of a class", case.rule.threshold.value
     known = [one for one in case.run.classes if one.drop is not None]
@@ -105,8 +120,7 @@ def judge_class_figures(case: Case) -> GateOutcome:
     title = f"class {worst.label}" + (f" ({worst.name})" if worst.name else "")
     return case.outcome(
         verdict,
-        f"of {len(known)} classes, {title} lost most: its {case.run.class_metric} "
-        f"{'fell' if drop > 0 else 'rose'} by {plain(100 * abs(drop), 3)} points",
+        f"of {len(known)} classes, {title} lost most: its {case.run.class_metric} {_moved(drop)}",
         subject=name,
         value=drop,
         low=None if reach is None else drop - reach,
@@ -117,6 +131,12 @@ def judge_class_figures(case: Case) -> GateOutcome:
         p_worse=min(holm(p_worse)),
         note=f"{undecided} of {len(known)} classes are undecided by themselves" if undecided else "",
     )
+
+
+def _moved(drop: float) -> str:
+    if abs(drop) < 1e-12:
+        return "did not change"
+    return f"{'fell' if drop > 0 else 'rose'} by {plain(100 * abs(drop), 3)} points"
 
 
 def _class_test(one: ClassFigure, margin: float) -> tuple[float, float]:

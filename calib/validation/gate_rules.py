@@ -123,7 +123,13 @@ def make_rules(
         option = "--" + gate.replace("_", "-")
         side = against if against in _AGAINST.get(gate, ()) else ""
         rules += [
-            Rule(gate, _threshold(gate, text, option, metric), metric, against=side, precisions=tuple(precisions))
+            Rule(
+                gate,
+                _threshold(gate, text, option, metric),
+                metric,
+                against=side,
+                precisions=tuple(precisions),
+            )
             for metric, text in _limits(gate, given, metrics)
         ]
     if against and not any(rule.against for rule in rules):

@@ -116,7 +116,9 @@ class _Side:
             low=own.low,
             high=own.high,
             interval=own.method,
-            note="; ".join(part for part in (metric.note, own.note) if part),
+            note="; ".join(
+                part for part in (metric.note, "" if own.method == "no spread" else own.note) if part
+            ),
         )
         if metric.drop is None or baseline is None or baseline.spread is None:
             return metric

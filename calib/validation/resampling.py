@@ -21,6 +21,7 @@ from calib.validation.intervals import RESAMPLES, SEED, Floats, Interval
 from calib.validation.metric_records import Draws
 
 __all__ = [
+    "FEW_RESAMPLES",
     "Distribution",
     "Statistic",
     "bca_ends",
@@ -29,12 +30,15 @@ __all__ = [
     "pack_draws",
     "paired_draws",
     "resample_count",
+    "shortened",
     "unpack_draws",
 ]
 
 _CHUNK = 1 << 22
 _MOST_WORK = 4e9
-_FEW_RESAMPLES = 499
+FEW_RESAMPLES = 499
+"""Where one is a lot of work, and in baselines, which shall be small."""
+
 _BCA_UNITS = 2000
 _BCA_WORK = 4e8
 _LINE = 76
@@ -101,7 +105,7 @@ def resample_count(work: int) -> int:
     >>> resample_count(1000), resample_count(10**8)
     (1999, 499)
     """
-    return RESAMPLES if work * RESAMPLES <= _MOST_WORK else _FEW_RESAMPLES
+    return RESAMPLES if work * RESAMPLES <= _MOST_WORK else FEW_RESAMPLES
 
 
 @dataclass(frozen=True)
@@ -288,7 +292,9 @@ def unpack_draws(lines: Sequence[str], source: str = "draws") -> Floats:
     try:
         values = np.frombuffer(base64.b64decode("".join(lines), validate=True), "<f4").astype(np.float64)
     except (binascii.Error, ValueError) as error:
-        raise ValidationError(f"{source}: the packed draws cannot be read: {error}. Make the file again.") from error
+        raise ValidationError(
+            f"{source}: the packed draws cannot be read: {error}. Make the file again."
+        ) from error
     if not np.isfinite(values).all():
         raise ValidationError(f"{source}: the packed draws are not finite. Make the file again.")
     return values
@@ -311,4 +317,12 @@ def paired_draws(baseline: Draws | None, candidate: Draws | None, label: str) ->
         return None
     first = unpack_draws(baseline.values, f"baseline of {label}")
     second = unpack_draws(candidate.values, label)
-    return (first, second) if len(first) == len(second) > 0 else None
+    # Resamples are drawn one after another, so that those of the shorter list are the first of the longer.
+    count = min(len(first), len(second))
+    return (first[:count], second[:count]) if count else None
+
+
+def shortened(draws: Draws) -> Draws:
+    """The first resamples of a figure, as many as baselines keep."""
+    values = unpack_draws(draws.values)[:FEW_RESAMPLES]
+    return Draws(draws.seed, draws.units, pack_draws(values))

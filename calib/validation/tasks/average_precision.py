@@ -60,9 +60,9 @@ class AveragePrecision:
     """COCO's mAP, mAP50, mAP75 and AR as a function of image weights.
 
     For a class and an IoU threshold the precision at each of 101 recalls is the highest at that recall or
-    beyond, and their mean is the average precision; mAP is its mean over classes and ten thresholds from 0.5 to
-    0.95, AR that of the largest recall. Classes without objects are left out. An image of weight k counts as k
-    copies of it.
+    beyond, and their mean is the average precision; mAP is its mean over classes and ten thresholds from
+    0.5 to 0.95, AR that of the largest recall. Classes without objects are left out. An image of weight k
+    counts as k copies of it.
 
     Args:
         matches: Of each class that has objects.

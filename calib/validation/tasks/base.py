@@ -1,8 +1,8 @@
 """What a task is: how outputs become answers, and how answers are judged.
 
 A task reads a batch's outputs into answers, the same way for every precision. A judge collects the answers of
-one precision, compares them with the labels and with FP32's, and gives figures and the statistic that they are
-resampled by.
+one precision, compares them with the labels and with FP32's, and gives figures and the statistic that they
+are resampled by.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from calib.data import Array, Batch, Dataset
 from calib.errors import UsageError, ValidationError
 from calib.validation.resampling import Statistic
 
-__all__ = ["ClassCount", "Context", "Figure", "Judge", "Task", "labelled", "pick_output", "shapes_of"]
+__all__ = ["ClassCount", "Context", "Figure", "Judge", "Task", "labelled", "pick_output", "rows_of", "shapes_of"]
 
 Answers = TypeVar("Answers")
 
@@ -170,6 +170,29 @@ def shapes_of(outputs: Mapping[str, Array]) -> str:
     return ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
 
 
+def rows_of(outputs: Mapping[str, Array], row: int, samples: int, what: str) -> dict[str, Array]:
+    """The outputs as the model gives them for one sample alone, a batch of one.
+
+    Whether the first axis counts samples or, say, detections need not be known then.
+
+    Args:
+        outputs: Outputs of a batch.
+        row: The sample's place in it.
+        samples: Samples in the batch.
+        what: What needs them, for messages.
+
+    Raises:
+        ValidationError: An output has no row for each of several samples.
+    """
+    for name, array in outputs.items():
+        if samples > 1 and (not array.ndim or len(array) != samples):
+            raise ValidationError(
+                f"{what} gets the outputs of each sample, and output {name!r} is {list(array.shape)} for "
+                f"{samples} samples. Validate with --batch-size 1."
+            )
+    return {name: array[row : row + 1] if samples > 1 else array for name, array in outputs.items()}
+
+
 def pick_output(
     outputs: Mapping[str, Array],
     chosen: str | None,
@@ -216,7 +239,8 @@ def labelled(batch: Batch, kind: type | tuple[type, ...], wanted: str, before: b
     for label, origin in zip(batch.labels, batch.origins, strict=True):
         if label is not None and (not isinstance(label, kind) or isinstance(label, bool)):
             raise ValidationError(
-                f"Sample {origin} has the label {_short(label)}, which is not {wanted}. Correct the labels, or "
+                f"Sample {origin} has the label {_short(label)}, which is not {wanted}. Correct the "
+                "labels, or "
                 "the task of the recipe."
             )
         has = label is not None

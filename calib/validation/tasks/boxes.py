@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ class Detections:
     def __len__(self) -> int:
         return len(self.scores)
 
-    def take(self, index: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Detections:
+    def take(self, index: npt.NDArray[Any]) -> Detections:
         """Some of them, by index or mask."""
         return Detections(self.boxes[index], self.scores[index], self.classes[index])
 
@@ -72,7 +72,8 @@ def overlaps(first: npt.ArrayLike, second: npt.ArrayLike) -> Floats:
     low, high = np.maximum(left[..., :2], right[..., :2]), np.minimum(left[..., 2:], right[..., 2:])
     common = np.prod(np.clip(high - low, 0.0, None), axis=-1)
     union = _areas(left) + _areas(right) - common
-    return np.divide(common, union, out=np.zeros_like(union), where=union > 0)
+    shared: Floats = np.divide(common, union, out=np.zeros_like(union), where=union > 0)
+    return shared
 
 
 def _areas(boxes: Floats) -> Floats:
@@ -118,5 +119,3 @@ def count_matches(first: Detections, second: Detections, overlap: float = 0.5) -
             matched += 1
             shared[:, column] = -1.0
     return matched
-
-

@@ -12,7 +12,9 @@ __all__ = ["COCO_80_TO_91", "mapped_classes", "named_classes"]
 _LEFT_OUT = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 """The ids between 1 and 90 that COCO's annotations of 2014 and 2017 do not use."""
 
-COCO_80_TO_91: Mapping[int, int] = dict(enumerate(number for number in range(1, 91) if number not in _LEFT_OUT))
+COCO_80_TO_91: Mapping[int, int] = dict(
+    enumerate(number for number in range(1, 91) if number not in _LEFT_OUT)
+)
 """Class in a row, as YOLO models answer it → COCO's id: 0 → 1 (person) … 79 → 90 (toothbrush)."""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from calib.data import Array, Batch
 from calib.data.task_options import ClassificationOptions
@@ -82,7 +83,8 @@ class MacroF1:
         total = self._counts(self.labels, every, weights)
         total += self._counts(self.predictions, answered, weights)
         with np.errstate(invalid="ignore"):
-            return np.nanmean(2 * hits / total, axis=1, keepdims=True)
+            mean: Floats = np.nanmean(2 * hits / total, axis=1, keepdims=True)
+        return mean
 
     def _counts(self, classes: Numbers, chosen: npt.NDArray[np.bool_], weights: Floats) -> Floats:
         """Weight of each class, shape [draws, classes]."""
@@ -154,7 +156,8 @@ class _ClassJudge(Judge[Answers]):
         return confused_answers(labels[: len(answers)][known], answers[known])
 
     def changed(self, baseline: Judge[Answers]) -> npt.NDArray[np.bool_] | None:
-        return np.array(self.predictions) != np.array(baseline.predictions)
+        changed: npt.NDArray[np.bool_] = np.array(self.predictions) != np.array(baseline.predictions)
+        return changed
 
 
 class ClassificationTask(Task[Answers]):
@@ -177,6 +180,7 @@ class ClassificationTask(Task[Answers]):
         self._classes = 0
         self._warnings: list[str] = []
 
+    @override
     def answers(self, outputs: Mapping[str, Array], batch: Batch) -> Answers:
         if not self._classes:
             self._output = class_scores(outputs, len(batch), self._output)
@@ -198,16 +202,20 @@ class ClassificationTask(Task[Answers]):
         if doubt:
             self._warnings.append(doubt)
 
+    @override
     def judge(self) -> Judge[Answers]:
         return _ClassJudge(self)
 
+    @override
     def labels(self) -> Sequence[int] | None:
         return None if self.numbers is None else tuple(self.numbers.tolist())
 
+    @override
     def doubts(self, baseline: Judge[Any]) -> tuple[str, ...]:
         if self.numbers is None or not self._classes or not baseline.predictions:
             return ()
         return baseline_warnings(baseline.predictions, self.numbers, self._classes)
 
+    @override
     def warnings(self) -> tuple[str, ...]:
         return tuple(self._warnings)

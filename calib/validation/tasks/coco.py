@@ -1,4 +1,4 @@
-"""Which detections find which objects, by COCO's rules: pycocotools matches, everything else is counted here."""
+"""Which detections find which objects, by COCO's rules: pycocotools matches, the rest is counted here."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ClassMatches:
 
 
 def evaluated(truth: Sequence[Boxes], found: Sequence[Detections], most: int) -> Any:
-    """pycocotools' evaluation of some images, matched but not accumulated.
+    """Pycocotools' evaluation of some images, matched but not accumulated.
 
     Objects marked difficult are ignored, as crowds are, but overlap like any other.
 
@@ -63,7 +63,8 @@ def evaluated(truth: Sequence[Boxes], found: Sequence[Detections], most: int) ->
         def _prepare(self) -> None:
             """Objects and detections as they are at hand, in place of COCO's JSON."""
             self._gts, self._dts = _objects(truth), _detections(found)
-            self.evalImgs, self.eval = defaultdict(list), {}
+            self.evalImgs: Any = defaultdict(list)
+            self.eval: Any = {}
 
     evaluation = Evaluation(iouType="bbox")
     evaluation.params.imgIds = list(range(len(truth)))

@@ -24,11 +24,12 @@ def weighted_ranks(values: Floats, weights: Floats) -> Floats:
     >>> weighted_ranks(np.array([5.0, 7.0, 7.0]), np.array([[1.0, 1.0, 1.0], [2.0, 0.0, 1.0]])).tolist()
     [[1.0, 2.5, 2.5], [1.5, 3.0, 3.0]]
     """
-    _, group = np.unique(values, return_inverse=True)
-    sums = np.zeros((len(weights), int(group.max(initial=-1)) + 1))
-    np.add.at(sums, (slice(None), group), weights)
+    _, starts, group = np.unique(np.sort(values), return_index=True, return_inverse=True)
+    order = np.argsort(values, kind="stable")
+    sums = np.add.reduceat(weights[:, order], starts, axis=1)
     below = np.cumsum(sums, axis=1) - sums
-    ranks: Floats = (below + (sums + 1) / 2)[:, group]
+    ranks = np.empty_like(weights)
+    ranks[:, order] = (below + (sums + 1) / 2)[:, group]
     return ranks
 
 
@@ -86,7 +87,8 @@ class Correlation:
         pairs = [(self.first[:, column], self.second[:, column]) for column in range(self.first.shape[1])]
         if name == "spearman":
             found = [
-                weighted_pearson(weighted_ranks(x, weights), weighted_ranks(y, weights), weights) for x, y in pairs
+                weighted_pearson(weighted_ranks(x, weights), weighted_ranks(y, weights), weights)
+                for x, y in pairs
             ]
         else:
             found = [weighted_pearson(x, y, weights) for x, y in pairs]

@@ -9,13 +9,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from calib.data import Array, Batch, load_object
 from calib.data.task_options import CustomOptions
 from calib.errors import UsageError, ValidationError
 from calib.validation.intervals import Floats
 from calib.validation.resampling import Statistic
-from calib.validation.tasks.base import Context, Figure, Judge, Task
+from calib.validation.tasks.base import Context, Figure, Judge, Task, rows_of
 from calib.validation.tasks.statistics import joined, ratio
 from calib.validation.tasks.user_code import called
 
@@ -54,7 +55,9 @@ class _Recomputed:
         rows = np.empty((len(weights), len(self.names)))
         for row, counts in enumerate(weights):
             index = np.repeat(np.arange(len(counts)), counts.astype(np.int64)).tolist()
-            found = self.task.compute([self.outputs[i] for i in index], [self.labels[i] for i in index], "a resample")
+            found = self.task.compute(
+                [self.outputs[i] for i in index], [self.labels[i] for i in index], "a resample"
+            )
             rows[row] = [found.values.get(name, math.nan) for name in self.names]
         return rows
 
@@ -119,27 +122,19 @@ class CustomTask(Task[_Answers]):
         self.main = ""
         self._function = load_object(options.metric)
         if not callable(self._function):
-            raise UsageError(f"task.metric {options.metric!r} is no function but {type(self._function).__name__}.")
+            raise UsageError(
+                f"task.metric {options.metric!r} is no function but {type(self._function).__name__}."
+            )
 
     @property
     def _what(self) -> str:
         return f"Metric {self.options.metric!r}"
 
+    @override
     def answers(self, outputs: Mapping[str, Array], batch: Batch) -> _Answers:
-        samples = len(batch)
-        for name, array in outputs.items():
-            if samples > 1 and (not array.ndim or len(array) != samples):
-                raise ValidationError(
-                    f"{self._what} gets the outputs of each sample, and output {name!r} is {list(array.shape)} for "
-                    f"{samples} samples. Validate with --batch-size 1."
-                )
-        return [
-            {
-                name: (array[row] if array.ndim and len(array) == samples else array).copy()
-                for name, array in outputs.items()
-            }
-            for row in range(samples)
-        ]
+        rows = [rows_of(outputs, row, len(batch), self._what) for row in range(len(batch))]
+        # A runner may write its next answer into the same memory.
+        return [{name: array.copy() for name, array in row.items()} for row in rows]
 
     def compute(self, outputs: Sequence[dict[str, Array]], labels: Sequence[Any], where: str) -> _Found:
         """Calls the function.
@@ -152,11 +147,14 @@ class CustomTask(Task[_Answers]):
         values, samples = given if pair else (given, {})
         if not isinstance(values, Mapping) or not values or not isinstance(samples, Mapping):
             raise ValidationError(
-                f"{self._what} must give a mapping name → number, or a pair of that and a mapping name → one number "
+                f"{self._what} must give a mapping name → number, or a pair of that and a mapping name → "
+                "one number "
                 f"a sample; it gave {type(given).__name__}."
             )
         found = {str(name): self._number(str(name), value) for name, value in values.items()}
-        return _Found(found, {str(name): self._row(str(name), row, found, outputs) for name, row in samples.items()})
+        return _Found(
+            found, {str(name): self._row(str(name), row, found, outputs) for name, row in samples.items()}
+        )
 
     def _number(self, name: str, value: Any) -> float:
         directions = self.options.higher_is_better
@@ -168,7 +166,9 @@ class CustomTask(Task[_Answers]):
         try:
             return float(value)
         except (TypeError, ValueError) as error:
-            raise ValidationError(f"{self._what}: {name} must be a number, got {type(value).__name__}.") from error
+            raise ValidationError(
+                f"{self._what}: {name} must be a number, got {type(value).__name__}."
+            ) from error
 
     def _row(self, name: str, values: Any, found: Mapping[str, float], outputs: Sequence[Any]) -> Floats:
         try:
@@ -177,27 +177,36 @@ class CustomTask(Task[_Answers]):
             raise ValidationError(f"{self._what}: the samples' {name} must be numbers: {error}.") from error
         if row.shape != (len(outputs),) or name not in found:
             raise ValidationError(
-                f"{self._what}: the samples' {name} must be one number for each of {len(outputs)} samples, and "
+                f"{self._what}: the samples' {name} must be one number for each of {len(outputs)} "
+                "samples, and "
                 f"{name} one of the figures; got shape {row.shape}."
             )
         mean = float(row.mean()) if len(row) else math.nan
         if not math.isclose(mean, found[name], rel_tol=1e-6, abs_tol=1e-9):
             raise ValidationError(
-                f"{self._what}: {name} is {found[name]:g}, and the mean over samples {mean:g}. Samples may only be "
+                f"{self._what}: {name} is {found[name]:g}, and the mean over samples {mean:g}. Samples "
+                "may only be "
                 "given for figures that are their mean; set task: {resamples: 200} for intervals of others."
             )
         return row
 
+    @override
     def judge(self) -> Judge[_Answers]:
         return _CustomJudge(self)
 
+    @override
     def doubts(self, baseline: Judge[Any]) -> tuple[str, ...]:
         """A figure that is not finite, or a share that is 0: there is no telling what a low one is."""
         found = baseline.figures()[:1]
         if not found or found[0].value is None:
             return ()
         value = found[0].value
-        low = not math.isfinite(value) or (self.options.unit == "share" and found[0].higher_is_better and value <= 0)
+        low = not math.isfinite(value) or (
+            self.options.unit == "share" and found[0].higher_is_better and value <= 0
+        )
         if not low:
             return ()
-        return (f"FP32's {found[0].name} is {value:g}: doubt the data, the preprocessing or the metric before INT8.",)
+        return (
+            f"FP32's {found[0].name} is {value:g}: doubt the data, the preprocessing or the metric "
+            "before INT8.",
+        )

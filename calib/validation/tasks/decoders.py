@@ -15,7 +15,7 @@ import numpy as np
 from calib.data import Array, load_object
 from calib.data.task_options import DetectionOptions
 from calib.errors import UsageError, ValidationError
-from calib.validation.tasks.base import shapes_of
+from calib.validation.tasks.base import rows_of, shapes_of
 from calib.validation.tasks.boxes import Detections
 from calib.validation.tasks.user_code import called
 
@@ -35,9 +35,9 @@ class Rows:
     size: tuple[int, int] | None
 
     def of(self, name: str) -> Array:
-        """The image's part of an output; all of it where the output has no axis of samples."""
-        array = self.outputs[name]
-        return array[self.row]
+        """The image's part of an output that has an axis of samples."""
+        part: Array = self.outputs[name][self.row]
+        return part
 
 
 Decode = Callable[[Rows], Detections]
@@ -91,7 +91,8 @@ def _single(options: DetectionOptions, outputs: Mapping[str, Array], samples: in
     if len(fitting) != 1:
         which = f"outputs {', '.join(fitting)} could all be that" if fitting else "no output is that"
         raise ValidationError(
-            f"Decoder {options.decoder!r} reads {wanted}: {which}. The model has {shapes_of(outputs)}. Name it "
+            f"Decoder {options.decoder!r} reads {wanted}: {which}. The model has {shapes_of(outputs)}. "
+            "Name it "
             "with task: {outputs: {detections: …}}, or choose another decoder."
         )
     return fitting[0]
@@ -103,7 +104,9 @@ def _check_name(name: str, outputs: Mapping[str, Array]) -> None:
 
 
 def _yolo(options: DetectionOptions, *, transposed: bool) -> Decode:
-    wanted = "a float output [N, 4 + classes, boxes]" if transposed else "a float output [N, boxes, 5 + classes]"
+    wanted = (
+        "a float output [N, 4 + classes, boxes]" if transposed else "a float output [N, boxes, 5 + classes]"
+    )
     fewest = 5 if transposed else 6
 
     def decode(rows: Rows) -> Detections:
@@ -118,8 +121,10 @@ def _yolo(options: DetectionOptions, *, transposed: bool) -> Decode:
         if table.shape[1] > table.shape[0] and table.shape[1] > 1000:
             other = "yolov5" if transposed else "yolov8"
             raise ValidationError(
-                f"Decoder {options.decoder!r} would read {table.shape[0]} boxes of {table.shape[1]} numbers from "
-                f"output {name!r}, {list(rows.outputs[name].shape)}: boxes and numbers are the other way round. "
+                f"Decoder {options.decoder!r} would read {table.shape[0]} boxes of {table.shape[1]} "
+                "numbers from "
+                f"output {name!r}, {list(rows.outputs[name].shape)}: boxes and numbers are the other way "
+                "round. "
                 f"Choose decoder: {other}."
             )
         scores = table[:, 4:] if transposed else table[:, 4:5] * table[:, 5:]
@@ -145,7 +150,8 @@ def _end2end(options: DetectionOptions) -> Decode:
         table = rows.of(name)
         if table.ndim != 2 or table.shape[1] != 6:
             raise ValidationError(
-                f"Decoder 'end2end' reads {wanted}; output {name!r} is {list(rows.outputs[name].shape)}. Choose "
+                f"Decoder 'end2end' reads {wanted}; output {name!r} is {list(rows.outputs[name].shape)}. "
+                "Choose "
                 "another decoder."
             )
         return Detections.of(table[:, :4], table[:, 4], table[:, 5])
@@ -165,7 +171,8 @@ def _named_outputs(
             name = next((one for one in usual if one in outputs), None)
         if name is None:
             raise ValidationError(
-                f"Decoder {options.decoder!r} reads an output of {role}, called {' or '.join(usual)}; the model "
+                f"Decoder {options.decoder!r} reads an output of {role}, called {' or '.join(usual)}; "
+                "the model "
                 f"has {shapes_of(outputs)}. Name it with task: {{outputs: {{{role}: …}}}}."
             )
         found.append(str(name))
@@ -198,7 +205,8 @@ def _of_image(rows: Rows, name: str, axes: int) -> Array:
     if array.ndim == axes and rows.samples == 1:
         return array
     raise ValidationError(
-        f"Output {name!r} is {list(array.shape)} for {rows.samples} samples: the boxes of one image cannot be "
+        f"Output {name!r} is {list(array.shape)} for {rows.samples} samples: the boxes of one image "
+        "cannot be "
         "told from those of another. Validate with --batch-size 1."
     )
 
@@ -224,14 +232,11 @@ def _detr(options: DetectionOptions) -> Decode:
 
 
 def _own_decoder(name: str) -> Decoder:
-    """The user's: outputs of one image and its model input's size → boxes (xyxy), scores, classes."""
+    """The user's: outputs for one image, and the size of the model's input → boxes, scores, classes."""
     function = load_object(name)
 
     def decode(rows: Rows) -> Detections:
-        outputs = {
-            key: array[rows.row] if array.ndim and len(array) == rows.samples else array
-            for key, array in rows.outputs.items()
-        }
+        outputs = rows_of(rows.outputs, rows.row, rows.samples, f"Decoder {name!r}")
         given: Any = called(f"Decoder {name!r}", f"sample {rows.origin}", function, outputs, rows.size)
         try:
             boxes, scores, classes = given
@@ -239,12 +244,14 @@ def _own_decoder(name: str) -> Decoder:
             right = len(found.boxes) == len(found.scores) == len(found.classes)
         except (TypeError, ValueError) as error:
             raise ValidationError(
-                f"Decoder {name!r} on sample {rows.origin} must give boxes [n, 4], scores [n] and classes [n]: "
+                f"Decoder {name!r} on sample {rows.origin} must give boxes [n, 4], scores [n] and "
+                "classes [n]: "
                 f"{error}."
             ) from error
         if not right:
             raise ValidationError(
-                f"Decoder {name!r} on sample {rows.origin} gave {len(found.boxes)} boxes, {len(found.scores)} "
+                f"Decoder {name!r} on sample {rows.origin} gave {len(found.boxes)} boxes, "
+                f"{len(found.scores)} "
                 f"scores and {len(found.classes)} classes: they must be equally many."
             )
         return found

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from calib.data import Array, Batch
 from calib.data.geometry import Geometry
@@ -18,7 +19,7 @@ from calib.validation.resampling import Statistic
 from calib.validation.tasks.average_precision import AveragePrecision
 from calib.validation.tasks.base import ClassCount, Context, Figure, Judge, Task, labelled
 from calib.validation.tasks.boxes import Detections, corners, count_matches, suppress
-from calib.validation.tasks.class_maps import mapped_classes, named_classes
+from calib.validation.tasks.class_maps import COCO_80_TO_91, mapped_classes, named_classes
 from calib.validation.tasks.coco import match_images
 from calib.validation.tasks.decoders import Rows, find_decoder
 from calib.validation.tasks.statistics import joined, ratio
@@ -28,6 +29,13 @@ __all__ = ["DetectionTask"]
 _LOW = 0.05
 """Detectors that people deploy reach ten times that on their own data, while wrong classes, coordinates or
 channel orders leave next to nothing."""
+
+_GOOD = 0.2
+_OTHER_CLASSES: Mapping[str, Mapping[int, int] | int] = {
+    "every class one higher": 1,
+    "every class one lower": -1,
+    "the map coco80_to_91": COCO_80_TO_91,
+}
 
 _TRUTH = "boxes (calib.data.truth.Boxes)"
 _Answers = tuple[Detections, ...]
@@ -66,6 +74,19 @@ class _BoxJudge(Judge[_Answers]):
         matches = match_images(self.truth, self.found, self._task.options.max_detections)
         return AveragePrecision(matches) if any(one.objects.any() for one in matches) else None
 
+    def mean_with(self, change: Mapping[int, int] | int) -> float:
+        """MAP with other class numbers: shifted, or by a map."""
+        renamed = []
+        for one in self.found:
+            if isinstance(change, int):
+                renamed.append(Detections(one.boxes, one.scores, one.classes + change))
+                continue
+            classes, known = mapped_classes(one.classes, change)
+            renamed.append(Detections(one.boxes, one.scores, classes).take(known))
+        precision = AveragePrecision(match_images(self.truth, renamed, self._task.options.max_detections))
+        value = float(precision(np.ones((1, precision.units)))[0, 0])
+        return value if np.isfinite(value) else 0.0
+
     def figures(self) -> tuple[Figure, ...]:
         count = len(self.found)
         found: list[Figure] = []
@@ -95,7 +116,9 @@ class _BoxJudge(Judge[_Answers]):
         same = sum(self._same)
         lost, new = sum(self._theirs) - same, int(self._both.sum()) - sum(self._theirs) - same
         shown = f"with a score of {self._task.options.shown:g} or more"
-        return f"{lost} of FP32's {sum(self._theirs)} detections {shown} lost, {new} new" if lost or new else ""
+        return (
+            f"{lost} of FP32's {sum(self._theirs)} detections {shown} lost, {new} new" if lost or new else ""
+        )
 
     @property
     def _both(self) -> npt.NDArray[np.int64]:
@@ -114,11 +137,7 @@ class _BoxJudge(Judge[_Answers]):
         return tuple(ClassCount(one.label, int(one.objects.sum())) for one in known)
 
     def changed(self, baseline: Judge[_Answers]) -> npt.NDArray[np.bool_]:
-        return np.array([bool(self._lost_and_new(index)[0] or self._lost_and_new(index)[1]) for index in self._index])
-
-    @property
-    def _index(self) -> range:
-        return range(len(self._same))
+        return np.array([any(self._lost_and_new(index)) for index in range(len(self._same))], np.bool_)
 
     def _lost_and_new(self, index: int) -> tuple[int, int]:
         same = self._same[index]
@@ -151,6 +170,7 @@ class DetectionTask(Task[_Answers]):
         self._names = context.dataset.class_names
         self._unmoved = False
 
+    @override
     def answers(self, outputs: Mapping[str, Array], batch: Batch) -> _Answers:
         return tuple(self._image(outputs, batch, row) for row in range(len(batch)))
 
@@ -175,14 +195,19 @@ class DetectionTask(Task[_Answers]):
             return boxes
         if size is None:
             raise UsageError(
-                "task.coordinates is relative, and the model has no input that is an image: its size is not known."
+                "task.coordinates is relative, and the model has no input that is an image: its size is "
+                "not known."
             )
-        return boxes * np.tile([size[1], size[0]], 2)
+        pixels: Array = boxes * np.tile([size[1], size[0]], 2)
+        return pixels
 
     def _in_image(self, found: Detections, geometry: Geometry | None, truth: Any) -> Detections:
         """The boxes in pixels of the image as it was decoded."""
         if geometry is not None:
-            return Detections(geometry.to_source(found.boxes), found.scores, found.classes)
+            boxes = geometry.to_source(found.boxes)
+            # What lies in the padding of a letterbox alone has no part in the image.
+            inside: npt.NDArray[np.bool_] = np.all(boxes[:, 2:] > boxes[:, :2], axis=1)
+            return Detections(boxes, found.scores, found.classes).take(inside)
         self._unmoved = self._unmoved or isinstance(truth, Boxes)
         return found
 
@@ -193,9 +218,11 @@ class DetectionTask(Task[_Answers]):
         self._unmapped.update(found.classes[~known].tolist())
         return Detections(found.boxes[known], found.scores[known], classes[known])
 
+    @override
     def judge(self) -> Judge[_Answers]:
         return _BoxJudge(self)
 
+    @override
     def doubts(self, baseline: Judge[Any]) -> tuple[str, ...]:
         """No class in common, boxes out of place, or a low mAP."""
         assert isinstance(baseline, _BoxJudge)
@@ -208,27 +235,36 @@ class DetectionTask(Task[_Answers]):
             return (f"The FP32 model finds nothing with a score above {self.options.confidence:g}: {doubt}",)
         if not answered & wanted:
             return (
-                f"No predicted class occurs in the annotations: FP32 answers {_listed(answered)}, the annotations "
-                f"have {_listed(wanted)}. State which is which with task: {{class_map: …}}, such as coco80_to_91, "
+                f"No predicted class occurs in the annotations: FP32 answers {_listed(answered)}, the "
+                "annotations "
+                f"have {_listed(wanted)}. State which is which with task: {{class_map: …}}, such as "
+                "coco80_to_91, "
                 "before judging INT8.",
             )
         mean = next(one.value for one in baseline.figures() if one.name == "mAP")
         if mean is not None and mean < _LOW:
-            return (f"FP32 mAP is only {mean:.4f}: {doubt}{self._hint(answered, wanted)}",)
+            return (f"FP32 mAP is only {mean:.4f}: {doubt}{self._hint(baseline)}",)
         return ()
 
-    def _hint(self, answered: set[int], wanted: set[int]) -> str:
-        if self.options.class_map == "identity" and max(answered) < 80 <= max(wanted) <= 90:
-            return " Annotations seem to have COCO's ids from 1 to 90, answers run from 0: class_map: coco80_to_91?"
+    def _hint(self, baseline: _BoxJudge) -> str:
+        """What would make the score good: other class numbers, tried out; or boxes in the right place."""
+        tried = {name: baseline.mean_with(change) for name, change in _OTHER_CLASSES.items()}
+        name = max(tried, key=lambda one: tried[one])
+        if tried[name] >= _GOOD:
+            return f" With {name} it would be {tried[name]:.4f}: set task: {{class_map: …}}."
         if self._unmoved:
-            return " Boxes were taken as pixels of the image, since the dataset does not say how it was resized."
+            return (
+                " Boxes were taken as pixels of the image, since the dataset does not say how it was resized."
+            )
         return ""
 
+    @override
     def warnings(self) -> tuple[str, ...]:
         if not self._unmapped:
             return ()
         return (
-            f"class_map has no class for the model's {_listed(self._unmapped)}: these detections were left out.",
+            f"class_map has no class for the model's {_listed(self._unmapped)}: these detections were "
+            "left out.",
         )
 
 

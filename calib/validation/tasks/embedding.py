@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from calib.data import Array, Batch
 from calib.data.task_options import EmbeddingOptions
@@ -65,9 +66,7 @@ class _PairJudge(Judge[Floats]):
         """Similarity and score of every pair; None where there are too few, or one is not finite."""
         if len(self._complete) < 2:
             return None
-        first, second = (
-            np.stack([self._vectors[pair[side]] for pair in self._complete]) for side in (0, 1)
-        )
+        first, second = (np.stack([self._vectors[pair[side]] for pair in self._complete]) for side in (0, 1))
         similar = _cosines(first, second)
         scores = np.array([self._pairs[pair[0]].score for pair in self._complete], np.float64)
         return (similar, scores) if np.isfinite(similar).all() else None
@@ -77,14 +76,19 @@ class _PairJudge(Judge[Floats]):
         if self._labelled:
             statistic, count = self._correlation, len(self._complete)
             values: list[float | None] = [None, None]
-            note = f"{self.halves} samples are left out: the other half of their pair is not here" if self.halves else ""
+            note = (
+                f"{self.halves} samples are left out: the other half of their pair is not here"
+                if self.halves
+                else ""
+            )
             if statistic is not None:
                 values = list(statistic(np.ones((1, count)))[0].tolist())
             else:
                 note = note or "nothing was measured: fewer than two pairs, or embeddings that are not finite"
             names = ("spearman", "pearson")
             found = [
-                Figure(name, value, count, unit="", note=note) for name, value in zip(names, values, strict=True)
+                Figure(name, value, count, unit="", note=note)
+                for name, value in zip(names, values, strict=True)
             ]
         if self._close:
             mean = float(np.mean(self._close))
@@ -131,6 +135,7 @@ class EmbeddingTask(Task[Floats]):
         self._name = context.dataset.name
         self._without = False
 
+    @override
     def answers(self, outputs: Mapping[str, Array], batch: Batch) -> Floats:
         samples, axes = len(batch), 2 if self.options.pooling is None else 3
         wanted = "vectors [N, size]" if axes == 2 else "vectors of tokens [N, tokens, size]"
@@ -152,19 +157,24 @@ class EmbeddingTask(Task[Floats]):
             mean: Floats = array.mean(axis=1)
             return mean
         if name not in batch.inputs:
-            raise UsageError(f"task.mask: there is no input {name!r}. The inputs are {', '.join(batch.inputs)}.")
+            raise UsageError(
+                f"task.mask: there is no input {name!r}. The inputs are {', '.join(batch.inputs)}."
+            )
         mask = batch.inputs[name].astype(np.float64)
         if mask.shape != array.shape[:2]:
             raise ValidationError(
-                f"Mask {name!r} has shape {list(mask.shape)}, and output {self._output!r} {list(array.shape)}: the "
-                "mask needs one number for each token."
+                f"Mask {name!r} has shape {list(mask.shape)}, and output {self._output!r} "
+                f"{list(array.shape)}: "
+                "the mask needs one number for each token."
             )
         total: Floats = (array * mask[:, :, None]).sum(axis=1)
         return total / np.maximum(mask.sum(axis=1, keepdims=True), 1e-9)
 
+    @override
     def judge(self) -> Judge[Floats]:
         return _PairJudge()
 
+    @override
     def doubts(self, baseline: Judge[Any]) -> tuple[str, ...]:
         """A correlation that chance explains."""
         from calib.validation.resampling import distribution
@@ -181,6 +191,7 @@ class EmbeddingTask(Task[Floats]):
             "tokenizer or the pooling before INT8.",
         )
 
+    @override
     def warnings(self) -> tuple[str, ...]:
         if not self._without:
             return ()

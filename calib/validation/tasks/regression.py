@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from calib.data import Array, Batch
 from calib.data.task_options import RegressionOptions
@@ -119,7 +120,8 @@ def _fitting(label: Any, answer: Floats, origin: str) -> Floats:
     numbers = np.asarray(label, np.float64).reshape(-1)
     if numbers.shape != answer.shape:
         raise ValidationError(
-            f"Sample {origin} has {len(numbers)} numbers as its label, and the model answers {len(answer)}. Correct "
+            f"Sample {origin} has {len(numbers)} numbers as its label, and the model answers "
+            f"{len(answer)}. Correct "
             "the labels, or name another output with task: {output: …}."
         )
     if not np.isfinite(numbers).all():
@@ -143,6 +145,7 @@ class RegressionTask(Task[Floats]):
         self._name = context.dataset.name
         self._without = False
 
+    @override
     def answers(self, outputs: Mapping[str, Array], batch: Batch) -> Floats:
         samples = len(batch)
         self._output = pick_output(
@@ -154,9 +157,11 @@ class RegressionTask(Task[Floats]):
         self._without = self._without or all(label is None for label in batch.labels)
         return outputs[self._output].reshape(samples, -1).astype(np.float64)
 
+    @override
     def judge(self) -> Judge[Floats]:
         return _NumberJudge(self)
 
+    @override
     def doubts(self, baseline: Judge[Any]) -> tuple[str, ...]:
         """An R² that answering the labels' mean would reach too."""
         found = {one.name: one.value for one in baseline.figures()}
@@ -164,10 +169,12 @@ class RegressionTask(Task[Floats]):
         if value is None or not value <= 0:
             return ()
         return (
-            f"FP32 R² is {value:.4f}, no better than answering the mean of the labels: doubt the labels, their unit, "
+            f"FP32 R² is {value:.4f}, no better than answering the mean of the labels: doubt the labels, "
+            "their unit, "
             "the preprocessing or the model before INT8.",
         )
 
+    @override
     def warnings(self) -> tuple[str, ...]:
         if not self._without:
             return ()

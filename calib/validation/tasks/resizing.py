@@ -20,9 +20,7 @@ def resize_nearest(scores: Array, size: tuple[int, int]) -> Array:
     >>> resize_nearest(np.array([[[1, 2]]]), (2, 4)).tolist()
     [[[1, 1, 2, 2], [1, 1, 2, 2]]]
     """
-    rows, columns = (
-        np.arange(new) * old // new for new, old in zip(size, scores.shape[1:], strict=True)
-    )
+    rows, columns = (np.arange(new) * old // new for new, old in zip(size, scores.shape[1:], strict=True))
     return scores[:, rows[:, None], columns[None, :]]
 
 

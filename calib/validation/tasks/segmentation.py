@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from calib.data import Array, Batch
 from calib.data.task_options import SegmentationOptions
@@ -91,8 +92,10 @@ class _PixelJudge(Judge[_Answers]):
         if wanted.size and (wanted.min() < 0 or wanted.max() >= classes):
             wrong = int(wanted.min() if wanted.min() < 0 else wanted.max())
             raise ValidationError(
-                f"The mask of sample {origin} has class {wrong}, and the model answers {classes} classes, 0 to "
-                f"{classes - 1}. Correct the masks, or say with task: {{ignore: {wrong}}} that such pixels are "
+                f"The mask of sample {origin} has class {wrong}, and the model answers {classes} "
+                "classes, 0 to "
+                f"{classes - 1}. Correct the masks, or say with task: {{ignore: {wrong}}} that such "
+                "pixels are "
                 "not judged."
             )
         matrix = np.bincount(wanted * classes + given, minlength=classes * classes).reshape(classes, classes)
@@ -124,7 +127,10 @@ class _PixelJudge(Judge[_Answers]):
             value = None if mean is None else float(mean(np.ones((1, mean.units)))[0, 0])
             pixels = self._matrix.sum()
             accuracy = float(np.trace(self._matrix) / pixels) if pixels else None
-            found = [Figure("mIoU", value, count, note=note), Figure("pixel_accuracy", accuracy, count, note=note)]
+            found = [
+                Figure("mIoU", value, count, note=note),
+                Figure("pixel_accuracy", accuracy, count, note=note),
+            ]
         if self._same:
             agreement = sum(self._same) / max(1, sum(self._pixels))
             found.append(Figure("pixel_agreement", agreement, count))
@@ -157,11 +163,15 @@ class _PixelJudge(Judge[_Answers]):
         return int(pixels.argmax()), float(pixels.max() / pixels.sum()) / int((pixels > 0).sum())
 
     def changed(self, baseline: Judge[_Answers]) -> npt.NDArray[np.bool_]:
-        return np.array([same < (1 - _CHANGED) * size for same, size in zip(self._same, self._pixels, strict=False)])
+        return np.array(
+            [same < (1 - _CHANGED) * size for same, size in zip(self._same, self._pixels, strict=False)]
+        )
 
     def change(self, baseline: Judge[_Answers], index: int) -> str:
         moved = self._pixels[index] - self._same[index]
-        return f"{100 * moved / max(1, self._pixels[index]):.2f}% of the pixels changed class" if moved else ""
+        return (
+            f"{100 * moved / max(1, self._pixels[index]):.2f}% of the pixels changed class" if moved else ""
+        )
 
 
 class SegmentationTask(Task[_Answers]):
@@ -183,6 +193,7 @@ class SegmentationTask(Task[_Answers]):
         self._names = context.dataset.class_names
         self._resized = ""
 
+    @override
     def answers(self, outputs: Mapping[str, Array], batch: Batch) -> _Answers:
         samples = len(batch)
         self._output = pick_output(
@@ -194,7 +205,8 @@ class SegmentationTask(Task[_Answers]):
         array = outputs[self._output]
         sizes = [label.shape if isinstance(label, np.ndarray) else None for label in batch.labels]
         return tuple(
-            self._image(array[row], size, batch.origins[row]) for row, size in zip(range(samples), sizes, strict=True)
+            self._image(array[row], size, batch.origins[row])
+            for row, size in zip(range(samples), sizes, strict=True)
         )
 
     def _image(self, array: Array, size: tuple[int, ...] | None, origin: str) -> Numbers:
@@ -206,12 +218,14 @@ class SegmentationTask(Task[_Answers]):
         scores = self._sized(scores.astype(np.float64), size, origin)
         self._set_classes(max(2, len(scores)))
         if len(scores) > 1:
-            return scores.argmax(axis=0).astype(np.int64)
+            best: Numbers = scores.argmax(axis=0).astype(np.int64)
+            return best
         if self.options.scores == "logits":
             # exp of a large negative logit's opposite overflows to infinity, whose inverse is right: 0.
             with np.errstate(over="ignore"):
                 scores = 1.0 / (1.0 + np.exp(-scores))
-        return (scores[0] >= self.options.threshold).astype(np.int64)
+        chosen: Numbers = (scores[0] >= self.options.threshold).astype(np.int64)
+        return chosen
 
     def _set_classes(self, count: int) -> None:
         self.classes = self.classes or count
@@ -222,7 +236,8 @@ class SegmentationTask(Task[_Answers]):
         found = numbers.astype(np.int64)
         if found.size and not 0 <= found.min() <= found.max() < self.classes:
             raise ValidationError(
-                f"Output {self._output!r} has class numbers from {found.min()} to {found.max()}; expected 0 to "
+                f"Output {self._output!r} has class numbers from {found.min()} to {found.max()}; "
+                "expected 0 to "
                 f"{self.classes - 1}."
             )
         return found
@@ -235,19 +250,24 @@ class SegmentationTask(Task[_Answers]):
         way = self.options.resize
         if way is None:
             raise ValidationError(
-                f"Output {self._output!r} has {list(scores.shape[1:])} pixels, the mask of sample {origin} has "
-                f"{list(size)}. Say how the output is resized, with task: {{resize: bilinear}} or nearest, or give "
+                f"Output {self._output!r} has {list(scores.shape[1:])} pixels, the mask of sample "
+                f"{origin} has "
+                f"{list(size)}. Say how the output is resized, with task: {{resize: bilinear}} or "
+                "nearest, or give "
                 "masks of the output's size."
             )
         self._resized = (
-            f"Output {self._output!r}, {list(scores.shape[1:])} pixels, was resized to the mask's {list(size)} "
+            f"Output {self._output!r}, {list(scores.shape[1:])} pixels, was resized to the mask's "
+            f"{list(size)} "
             f"({'nearest' if exact else way})."
         )
         return (resize_nearest if exact or way == "nearest" else resize_bilinear)(scores, (size[0], size[1]))
 
+    @override
     def judge(self) -> Judge[_Answers]:
         return _PixelJudge(self)
 
+    @override
     def doubts(self, baseline: Judge[Any]) -> tuple[str, ...]:
         """An mIoU that answering one class everywhere would reach too."""
         assert isinstance(baseline, _PixelJudge)
@@ -258,10 +278,11 @@ class SegmentationTask(Task[_Answers]):
         if value > chance:
             return ()
         return (
-            f"FP32 mIoU is {value:.4f}, no better than answering class {label} everywhere ({chance:.4f}): doubt the "
+            f"FP32 mIoU is {value:.4f}, no better than answering class {label} everywhere "
+            f"({chance:.4f}): doubt the "
             "masks' class numbers, the preprocessing or the output before INT8.",
         )
 
+    @override
     def warnings(self) -> tuple[str, ...]:
         return (self._resized,) if self._resized else ()
-

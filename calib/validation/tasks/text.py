@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from calib.data import Array, Batch
 from calib.data.task_options import TextOptions
@@ -104,7 +105,7 @@ class _TextJudge(Judge[_Answers]):
         return {"exact_match": np.frombuffer(bytes(self._right), np.bool_)} if self._right else {}
 
     def changed(self, baseline: Judge[_Answers]) -> npt.NDArray[np.bool_]:
-        return np.frombuffer(bytes(self._same), np.bool_) == 0
+        return ~np.frombuffer(bytes(self._same), np.bool_)
 
     def change(self, baseline: Judge[_Answers], index: int) -> str:
         assert isinstance(baseline, _TextJudge)
@@ -130,6 +131,7 @@ class TextTask(Task[_Answers]):
         self._known: list[str] = []
         self._without = False
 
+    @override
     def answers(self, outputs: Mapping[str, Array], batch: Batch) -> _Answers:
         samples, first = len(batch), 0 if self.options.layout == "NTC" else 1
         self._output = pick_output(
@@ -151,7 +153,8 @@ class TextTask(Task[_Answers]):
             raise UsageError(
                 f"Output {self._output!r} has {classes} classes, and {self._source} has {len(self._given)} "
                 f"characters: expected {classes - 1}, and a blank as class {self.options.blank} (or "
-                f"{classes - 2}, where the space comes last). Give the file that belongs to the model with task: "
+                f"{classes - 2}, where the space comes last). Give the file that belongs to the model "
+                "with task: "
                 "{characters: …}, or set task: {blank: …}."
             )
         known = [*self._given, " "] if missing else list(self._given)
@@ -164,9 +167,11 @@ class TextTask(Task[_Answers]):
         text = text.casefold() if self.options.ignore_case else text
         return "".join(text.split()) if self.options.ignore_space else text
 
+    @override
     def judge(self) -> Judge[_Answers]:
         return _TextJudge(self)
 
+    @override
     def doubts(self, baseline: Judge[Any]) -> tuple[str, ...]:
         """Next to no line that is read exactly."""
         hits = baseline.hits.get("exact_match")
@@ -175,10 +180,12 @@ class TextTask(Task[_Answers]):
         error = next(one.value for one in baseline.figures() if one.name == "CER")
         wrong = "" if error is None else f" ({100 * error:.0f} % wrong characters)"
         return (
-            f"FP32 reads only {int(hits.sum())} of {len(hits)} lines exactly{wrong}: doubt the characters' order, "
+            f"FP32 reads only {int(hits.sum())} of {len(hits)} lines exactly{wrong}: doubt the "
+            "characters' order, "
             "the blank, the labels or the preprocessing before INT8.",
         )
 
+    @override
     def warnings(self) -> tuple[str, ...]:
         if not self._without:
             return ()
@@ -213,4 +220,6 @@ def _text(path: Path) -> str:
             raise ValidationError(f"{path} is larger than 16 MiB: not a list of characters.")
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValidationError(f"Cannot read characters {path}: {error}. Give a UTF-8 file, one a line.") from error
+        raise ValidationError(
+            f"Cannot read characters {path}: {error}. Give a UTF-8 file, one a line."
+        ) from error
