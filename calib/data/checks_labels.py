@@ -13,7 +13,7 @@ from calib.data.findings import Finding, Severity
 
 __all__ = ["check_choice", "check_labels_between", "check_notes"]
 
-_DAMAGED = ("damaged", "cannot be read", "unreadable", "broken")
+_CHOSEN = ("used for calibration", "calibrated on")
 _DOUBTS = ("Only ", "All calibration samples", "Calibration samples cover")
 _UNEVEN = 20
 
@@ -25,7 +25,7 @@ def check_notes(dataset: Dataset, use: str) -> list[Finding]:
     for note in dataset.notes:
         if numbered and note.startswith("All calibration samples are of one class"):
             continue  # check_choice says so, and what to do
-        if note.startswith("Left out") and any(word in note for word in _DAMAGED):
+        if note.startswith("Left out") and not any(words in note for words in _CHOSEN):
             advice = "Replace the files; strict: true makes an error of each."
             found.append(Finding("files-left-out", "warning", f"{use}: {note}", advice=advice))
         elif note.startswith(_DOUBTS):

@@ -143,14 +143,14 @@ def _constant_severity(count: int, samples: int) -> Severity:
 def _mixed(reading: Reading, name: str, samples: Sequence[SampleFacts]) -> list[Finding]:
     found = []
     shapes = Counter(sample.shapes[name] for sample in samples)
-    if len(shapes) > 1:
+    if len(shapes) > 1 and name not in reading.dataset.padding:
         usual = shapes.most_common(1)[0][0]
         where = tuple(sample.id for sample in samples if sample.shapes[name] != usual)
         message = (
             f"Input {name!r} has {len(shapes)} shapes among the {reading.use} samples, such as "
             f"{list(usual)} and {list(samples_shape(samples, name, where[0]))}: they make no batch."
         )
-        advice = "Give preprocess.resize with crop or letterbox, or go with batch size 1."
+        advice = "Give preprocess.resize with crop or letterbox, declare padding, or go with batch size 1."
         found.append(Finding("mixed-shapes", "warning", message, where, advice))
     tops = {sample.id: _top(sample.values[name]) for sample in samples}
     small = tuple(key for key, top in tops.items() if 0 < top <= _SMALL)

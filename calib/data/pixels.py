@@ -292,7 +292,7 @@ def read_size(path: Path) -> tuple[int, int]:
     """
     try:
         with _opened(path) as image:
-            turned = _UPRIGHT.get(_orientation(image), "") in _ON_ITS_SIDE
+            turned = _UPRIGHT.get(orientation(image), "") in _ON_ITS_SIDE
             width, height = image.size
     except Exception as error:  # whatever a decoder raises on damaged data; the file must be named
         reason = str(error) or type(error).__name__

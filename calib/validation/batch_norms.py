@@ -79,7 +79,7 @@ class FirstConv:
 
     Attributes:
         name: The convolution.
-        ratio: Median over channels of the output's standard deviation ÷ median of the bias's size.
+        ratio: Root mean square over the channels of the output's standard deviation ÷ that of the bias.
     """
 
     name: str
@@ -190,8 +190,8 @@ class NormProbe:
             return None
         name, _, bias = self._conv
         mean, square = moments.means[0].mean(axis=0), moments.squares[0].mean(axis=0)
-        std = np.sqrt(np.maximum(square - np.square(mean), 0.0))
-        return FirstConv(name, float(np.median(std) / np.median(np.abs(bias))))
+        var = np.maximum(square - np.square(mean), 0.0)
+        return FirstConv(name, float(np.sqrt(var.mean() / np.square(bias).mean())))
 
 
 def _alive(norm: _Norm) -> npt.NDArray[np.bool_]:
@@ -228,7 +228,7 @@ def _first_conv(model: OnnxModel) -> tuple[str, str, Floats] | None:
             if len(node.input) < 3 or node.input[2] not in values:
                 return None
             bias = as_array(values[node.input[2]]).astype(np.float64)
-            return (label(node), node.output[0], bias) if np.median(np.abs(bias)) > 0 else None
+            return (label(node), node.output[0], bias) if np.any(bias) else None
     return None
 
 

@@ -13,6 +13,7 @@ from calib.data.checks_values import Reading
 from calib.data.findings import Finding, passes
 from calib.data.overview import spread
 from calib.errors import DatasetError, UsageError
+from calib.validation.data_recorded import check_cache
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel
@@ -82,6 +83,7 @@ def check_data(
     model: str | os.PathLike[str] | OnnxModel | None = None,
     *,
     validation: Dataset | None = None,
+    cache: str | os.PathLike[str] | None = None,
     samples: int | None = 256,
     scores: str | None = None,
     threads: int | None = None,
@@ -91,12 +93,14 @@ def check_data(
     Without a model: files that were left out, unusual images, NaN, constant or mixed values, calibration
     and validation values of different size, missing classes, lists cut off, duplicates. With one: inputs
     that do not fit, labels that do not fit the outputs or are off by one, a low FP32 accuracy, values that
-    BatchNorms or the first convolution do not expect, and other preparations that fit surely better.
+    BatchNorms or the first convolution do not expect, and other preparations that fit surely better. With a
+    cache: ranges and recorded preprocessing that are not those of the data.
 
     Args:
         data: A recipe, its path or shipped name, or the calibration dataset.
         model: The FP32 ONNX model, or its path.
         validation: The validation dataset, where ``data`` is a dataset.
+        cache: A calibration cache that is meant for these data.
         samples: Samples of each use to read, spread evenly; None for all. Other preparations are tried on
             up to 128 of them.
         scores: The output that holds class scores; None finds it.
@@ -109,6 +113,7 @@ def check_data(
         UsageError: ``samples`` is below 1, or a recipe was given with a validation dataset.
         DatasetError: The data cannot be opened.
         ModelError: The model cannot be read or run.
+        CacheError: The cache cannot be read.
     """
     if samples is not None and samples < 1:
         raise UsageError(f"No samples: expected at least 1, got {samples}.")
@@ -122,6 +127,8 @@ def check_data(
             known = same_files(ours, theirs)
     about_data, readings = check_datasets(ours, theirs if "validation" in uses else None, samples, known)
     found += about_data
+    if cache is not None:
+        found += check_cache(cache, recipe, network, readings)
     tried: list[Preparation] = []
     if network is not None:
         about_model, tried = _against(network, recipe, readings, scores, threads)
@@ -174,18 +181,28 @@ def _against(
     """Findings on data and model together; those on accuracy only where the samples fit the inputs."""
     from calib.validation.data_doubts import Subject, check_fit, check_model
 
-    found = [finding for reading in readings for finding in check_fit(model, reading)]
+    found = list(dict.fromkeys(finding for reading in readings for finding in check_fit(model, reading)))
     if any(finding.severity == "error" for finding in found):
         return found, []
     last = readings[-1]
-    ids = [sample.id for sample in last.samples]
-    chosen = {ids[index] for index in spread(len(ids), _TRIED)}
-    indices = [index for index, name in enumerate(last.dataset.ids) if name in chosen]
+    indices = _tried(last)
     if not indices:
         return found, []
-    subject = Subject(model, recipe, last.dataset, last.dataset.subset(indices), scores, threads)
+    samples = last.dataset.subset(indices)
+    alike = all(sample.shapes == last.samples[0].shapes for sample in last.samples)
+    batched = alike or bool(last.dataset.padding)
+    subject = Subject(model, recipe, last.dataset, samples, scores, threads, batched)
     about_model, tried = check_model(subject)
     return [*found, *about_model], tried
+
+
+def _tried(reading: Reading) -> list[int]:
+    """Samples to try: spread evenly, but the first in order where one's state goes into the next."""
+    if reading.dataset.state:
+        return [] if reading.failed else list(range(min(len(reading.dataset), _TRIED)))
+    ids = [sample.id for sample in reading.samples]
+    chosen = {ids[index] for index in spread(len(ids), _TRIED)}
+    return [index for index, name in enumerate(reading.dataset.ids) if name in chosen]
 
 
 def _score(preparation: Preparation) -> PreparationScore:

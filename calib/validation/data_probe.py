@@ -15,7 +15,7 @@ from calib.data.overview import steps_of
 from calib.errors import UsageError, ValidationError
 from calib.graph import FeedBuilder, OnnxModel
 from calib.progress import track
-from calib.runners import OnnxRuntimeRunner
+from calib.runners import OnnxRuntimeRunner, Runner, carrying
 from calib.validation.batch_norms import FirstConv, NormFit, NormProbe
 from calib.validation.classification import class_scores, integer_labels, top_classes
 from calib.validation.input_variants import InputVariant, changed, input_variants, pixel_scale
@@ -27,7 +27,6 @@ __all__ = ["Preparation", "Probe", "better_than", "rank"]
 
 Floats = npt.NDArray[np.float64]
 
-_BATCH = 8
 _ALPHA = 0.01
 _NEARER = 0.8
 _LOW = 0.5
@@ -106,6 +105,7 @@ class Probe:
         classify: Whether its labels are class numbers that the model answers with.
         scores: The output that holds class scores; None looks for it.
         threads: Threads inside an operator; None for one a core.
+        batch_size: Samples a batch, where neither model nor state insist on another.
 
     Attributes:
         output: The output that holds class scores; empty where there is none.
@@ -126,14 +126,16 @@ class Probe:
         classify: bool,
         scores: str | None = None,
         threads: int | None = None,
+        batch_size: int = 8,
     ) -> None:
         self._model, self._dataset = model, dataset
         self._labels = integer_labels(dataset.labels) if classify else None
         self._classify, self._scores, self._threads = classify, scores, threads
-        self._norms = NormProbe(model, threads)
+        # What a state was before is known to the runner only.
+        self._norms = None if dataset.state else NormProbe(model, threads)
         builder = FeedBuilder(model.inputs, str(model.path))
-        pairs = list(batches(dataset, _BATCH, model.fixed_batch))
-        self._rows = [len(batch) for batch, _ in pairs]
+        pairs = list(batches(dataset, batch_size, model.fixed_batch))
+        self._rows = [(len(batch), len(fed)) for batch, fed in pairs]
         self._feeds = [builder.feeds(fed) for _, fed in pairs]
         self.output = self.no_scores = ""
         self.fits: tuple[NormFit, ...] = ()
@@ -145,7 +147,8 @@ class Probe:
         The second round goes on from the best variant. Where none is better and most samples are wrong, it
         is over all pairs: two faults can hide each other.
         """
-        with OnnxRuntimeRunner(self._model, "fp32", threads=self._threads, optimize=True) as runner:
+        fp32 = OnnxRuntimeRunner(self._model, "fp32", threads=self._threads, optimize=True)
+        with carrying([fp32], self._dataset.state)[0] as runner:
             base = self._score(runner, self._feeds, ())
             variants = self._variants()
             if not variants or (base.hits is None and base.distances is None):
@@ -178,7 +181,7 @@ class Probe:
         scale = pixel_scale(steps, images, low, high)
         return input_variants(specs[0], arrays[0].shape, steps, scale)
 
-    def _changed(self, runner: OnnxRuntimeRunner, changes: tuple[InputVariant, ...]) -> Preparation:
+    def _changed(self, runner: Runner, changes: tuple[InputVariant, ...]) -> Preparation:
         feeds: Sequence[Mapping[str, Array]] = self._feeds
         name = next(spec.name for spec in self._model.inputs if len(spec.shape) == 4)
         for variant in changes:
@@ -187,14 +190,14 @@ class Probe:
 
     def _score(
         self,
-        runner: OnnxRuntimeRunner,
+        runner: Runner,
         feeds: Sequence[Mapping[str, Array]],
         changes: tuple[InputVariant, ...],
     ) -> Preparation:
         answers = self._answers(runner, feeds) if self._classify else None
-        moments = self._norms.moments(feeds)
+        moments = None if self._norms is None else self._norms.moments(feeds)
         distances = None
-        if moments is not None:
+        if self._norms is not None and moments is not None:
             distances = self._norms.distances(moments)
             if not changes:
                 self.fits, self.first_conv = self._norms.fits(moments), self._norms.first_conv(moments)
@@ -205,18 +208,17 @@ class Probe:
             hits=hits,
             predictions=None if answers is None else answers[0],
             classes=0 if answers is None else answers[1],
-            distances=None if distances is None else distances[: sum(self._rows)],
+            distances=None if distances is None else distances[: sum(rows for rows, _ in self._rows)],
             changes=changes,
         )
 
     def _answers(
-        self, runner: OnnxRuntimeRunner, feeds: Sequence[Mapping[str, Array]]
+        self, runner: Runner, feeds: Sequence[Mapping[str, Array]]
     ) -> tuple[npt.NDArray[np.int64], int] | None:
         """Class of each sample and the number of classes; None where there are no class scores."""
         found, classes = [], 0
-        for feed, rows in zip(feeds, self._rows, strict=True):
+        for feed, (rows, fed) in zip(feeds, self._rows, strict=True):
             outputs = runner.infer(feed)
-            fed = len(next(iter(feed.values())))
             try:
                 self.output = class_scores(outputs, fed, self._scores)
             except (UsageError, ValidationError) as error:

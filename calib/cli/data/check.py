@@ -21,12 +21,16 @@ _PIPE_WIDTH = 160
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 _Samples = Annotated[int, typer.Option(help="Samples of each use to read, spread evenly; 0 for all.")]
+_Cache = Annotated[
+    Path | None, typer.Option(help="Calibration cache: compares its ranges and recorded preprocessing.")
+]
 _Model = Annotated[Path | None, typer.Option(help="FP32 ONNX model that the data are for.")]
 
 
 def check_command(
     recipe: Annotated[str, typer.Argument(help="Recipe: a YAML file or a shipped name.", metavar="RECIPE")],
     model: _Model = None,
+    cache: _Cache = None,
     samples: _Samples = 256,
     scores: Annotated[
         str | None, typer.Option(help="The output that holds class scores, if several could.")
@@ -39,7 +43,7 @@ def check_command(
     from calib.cli.app import EXIT_FAILED_GATE
     from calib.validation.data_checks import check_data
 
-    found = check_data(recipe, model, samples=samples or None, scores=scores, threads=threads)
+    found = check_data(recipe, model, cache=cache, samples=samples or None, scores=scores, threads=threads)
     passed = found.passed(strict=strict)
     if as_json:
         from calib.cli.cache.output import to_json
