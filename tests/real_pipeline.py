@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ METHODS = ("entropy", "minmax")
 RECIPES = Path(__file__).parents[1] / "datasets"
 
 
-def recipe_beside(root: Path, name: str, **changes: Mapping[str, Any]) -> Path:
+def recipe_beside(folder: Path, name: str, **changes: Any) -> Path:
     """Copies a shipped recipe beside its data, as its comment says, with some keys changed.
 
     Args:
-        root: The folder that holds the data.
+        folder: The folder that holds the data.
         name: The recipe's name.
         changes: Key → what to change in it; None leaves the key out.
     """
@@ -33,7 +33,7 @@ def recipe_beside(root: Path, name: str, **changes: Mapping[str, Any]) -> Path:
     for key, change in changes.items():
         recipe[key] = {**recipe.get(key, {}), **change} if isinstance(change, dict) else change
     recipe = {key: value for key, value in recipe.items() if value is not None}
-    path = root / f"{name}.yaml"
+    path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(recipe, sort_keys=False))
     return path
 
