@@ -79,7 +79,8 @@ class LabelFigures:
     """The ground truth.
 
     Attributes:
-        kind: ``classes``, ``boxes``, ``pixels`` (of masks), ``numbers``, ``texts``, ``pairs`` or ``none``.
+        kind: ``classes`` (numbers, or names that recur), ``boxes``, ``pixels`` (of masks), ``numbers``,
+            ``texts``, ``pairs`` or ``none``.
         counts: How often each class occurs: samples, boxes, or pixels; empty for other kinds.
         missing: Samples without a label.
         lowest: The smallest number, or the length of the shortest text.
@@ -286,7 +287,8 @@ def label_figures(labels: Iterable[Any]) -> LabelFigures:
         return LabelFigures("pixels", dict(sorted(pixels.items())), missing)
     if isinstance(first, Pair):
         return _extent("pairs", [pair.score for pair in known], missing)
-    if isinstance(first, (bool, int, np.integer)):
+    names = isinstance(first, str) and 2 * len(set(known)) <= len(known)
+    if names or isinstance(first, (bool, int, np.integer)):
         return LabelFigures("classes", dict(sorted(Counter(known).items())), missing)
     if isinstance(first, str):
         return _extent("texts", [len(text) for text in known], missing)

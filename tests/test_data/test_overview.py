@@ -61,6 +61,9 @@ class TestLabels:
         found = label_figures([2, 0, 2, None])
         assert (found.kind, found.counts, found.missing) == ("classes", {0: 1, 2: 2}, 1)
 
+    def test_names_that_recur_are_classes(self):
+        assert label_figures(["cat", "dog", "cat", "cat"]).counts == {"cat": 3, "dog": 1}
+
     def test_boxes(self):
         no = np.zeros(2, bool)
         truth = Boxes(np.zeros((2, 4), np.float32), np.array([3, 1]), no, no)

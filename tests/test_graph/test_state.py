@@ -130,7 +130,7 @@ class TestFaults:
 
     def test_an_unknown_output(self, model, dataset):
         wrong = replace(dataset, state={"h": Carried("hx")})
-        with pytest.raises(DatasetError, match="fed from output 'hx', which .* does not have"):
+        with pytest.raises(DatasetError, match=r"fed from output 'hx', which .* does not have"):
             calib.calibrate(model, wrong)
 
     def test_an_unknown_input(self, model, dataset):
@@ -148,7 +148,7 @@ class TestFaults:
         with pytest.raises(DatasetError, match=r"The constant for input 'gain' .* expected int64 \[\]"):
             calib.calibrate(model, wrong)
         wrong = replace(dataset, constants={"gain": np.array(0.5)})
-        with pytest.raises(DatasetError, match="The constant for input 'gain' does not fit .*cannot hold"):
+        with pytest.raises(DatasetError, match=r"The constant for input 'gain' does not fit .*cannot hold"):
             calib.calibrate(model, wrong)
 
 

@@ -243,9 +243,7 @@ def labels_of_texts(
     numbers = number_classes(texts.values(), what) if names is None else {n: i for i, n in enumerate(names)}
     for place, text in texts.items():
         if text not in numbers:
-            raise DatasetError(
-                f"{what}, {place}: class {text!r} is not among the {len(numbers)} class_names."
-            )
+            raise DatasetError(f"{what}, {place}: {text!r} is none of the {len(numbers)} class_names.")
     return tuple(numbers[text] for text in texts.values()), names or tuple(numbers)
 
 

@@ -84,7 +84,7 @@ class TextSource(SourceModel):
         """Reads the texts; they are tokenized when they are asked for."""
         path, vocabulary = opening.inside(self.path, "path"), opening.inside(self.tokenizer, "tokenizer")
         tokenizer = Kept(partial(_tokenizer, vocabulary, self.max_length))
-        padding = self._padding(tokenizer())
+        padding = self._padding(*tokenizer())
         findings = Findings(opening, str(path))
         form = self.format or form_of(path)
         rows = read_rows(path, form, self._columns(form, opening), findings)
@@ -102,7 +102,7 @@ class TextSource(SourceModel):
         )
 
         def load(index: int) -> Sample:
-            encoding = tokenizer().encode(*texts[index])
+            encoding = tokenizer()[0].encode(*texts[index])
             found = {
                 "input_ids": encoding.ids,
                 "attention_mask": encoding.attention_mask,
@@ -162,8 +162,7 @@ class TextSource(SourceModel):
             given, opening.task, offset=self.label_offset, class_names=names, what=str(path)
         )
 
-    def _padding(self, tokenizer: Any) -> Mapping[str, Padding]:
-        own = tokenizer.padding or {}
+    def _padding(self, tokenizer: Any, own: Mapping[str, Any]) -> Mapping[str, Padding]:
         values = {
             "input_ids": self._pad_id(tokenizer, own),
             "attention_mask": 0,
@@ -184,12 +183,17 @@ class TextSource(SourceModel):
         raise DatasetError(f"{self.tokenizer} does not say which token fills up shorter texts: give pad_id.")
 
 
-def _tokenizer(path: Path, max_length: int) -> Any:
-    """The tokenizer of a file, which cuts at a length; filling up is done when samples are stacked."""
+def _tokenizer(path: Path, max_length: int) -> tuple[Any, Mapping[str, Any]]:
+    """The tokenizer of a file, set to cut at a length, and how it would fill up by itself.
+
+    Filling up is left to when samples are stacked.
+    """
     tokenizers = require("tokenizers", "text", "Tokenizing text")
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        padding = dict(tokenizer.padding or {})
+        tokenizer.no_padding()
         tokenizer.enable_truncation(max_length)
     except Exception as error:  # the library raises bare Exception
         raise DatasetError(f"{path} is no tokenizer.json: {error}.") from error
-    return tokenizer
+    return tokenizer, padding
