@@ -59,7 +59,13 @@ def numbered(
 
 
 def judged(
-    task: Any, dataset: Dataset, fp32: Any, int8: Any = None, *, batch: int = 4, context: Context | None = None
+    task: Any,
+    dataset: Dataset,
+    fp32: Any,
+    int8: Any = None,
+    *,
+    batch: int = 4,
+    context: Context | None = None,
 ) -> Comparison:
     """Compares outputs of FP32 and INT8, a row a sample; INT8 is the same where none is given."""
     runners = [TableRunner("fp32", fp32), TableRunner("int8", fp32 if int8 is None else int8)]

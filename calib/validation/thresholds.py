@@ -127,8 +127,7 @@ def _check_range(value: float, text: str, option: str, unit: str, example: str) 
             raise UsageError(
                 f"{option} {text!r} is more than everything: a share lies between 0 and 1. For "
                 f"{plain(value)} percentage points write {plain(value)}% or {plain(value / 100)}; for a "
-                "figure that "
-                f"is no share name it, such as MAE={plain(value)}."
+                f"figure that is no share name it, such as MAE={plain(value)}."
             )
         raise UsageError(
             f"{option} {text!r} cannot be meant: it lies between 0 and {_LIMITS[unit]:g}. {example}"

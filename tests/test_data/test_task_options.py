@@ -35,7 +35,7 @@ def test_options_are_read(tmp_path: Path) -> None:
     [
         (
             "task: {kind: detection, decoder: yolov8, confidenc: 1}",
-            r"line 4, key task.confidenc: unknown key 'confidenc'. Did you mean 'confidence'\? Allowed keys: kind",
+            r"line 4, key task.confidenc: unknown key 'confidenc'. Did you mean 'confidence'\? Allowed keys",
         ),
         (
             "task:\n  kind: segmentation\n  chanels: last",
@@ -46,7 +46,10 @@ def test_options_are_read(tmp_path: Path) -> None:
             r"line 4, key task: unknown kind 'clasification'. Did you mean 'classification'\? Allowed kinds: "
             "classification, detection, segmentation, regression, embedding, text, custom",
         ),
-        ("task: {decoder: yolov8}", "line 4, key task: key 'kind' is missing. Allowed kinds: classification, det"),
+        (
+            "task: {decoder: yolov8}",
+            "line 4, key task: key 'kind' is missing. Allowed kinds: classification, det",
+        ),
         ("task: detection", "line 4, key task: key 'decoder' is missing"),
         (
             "task:\n  kind: detection\n  decoder: yolo8",
@@ -65,7 +68,10 @@ def test_options_are_read(tmp_path: Path) -> None:
             "task: {kind: text, characters: ../c.txt}",
             "key task.characters: must stay inside the data root, got '../c.txt'",
         ),
-        ("task: {kind: classification, top_k: 1}", "key task.top_k: value should be greater than or equal to 2"),
+        (
+            "task: {kind: classification, top_k: 1}",
+            "key task.top_k: value should be greater than or equal to 2",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_named_with_its_line(tmp_path: Path, lines: str, message: str) -> None:
@@ -84,7 +90,7 @@ def test_sources_keep_their_own_kinds(tmp_path: Path) -> None:
 def test_tasks_in_python() -> None:
     assert parse_task("classification") == ClassificationOptions()
     assert parse_task(ClassificationOptions(top_k=3)).kind == "classification"
-    with pytest.raises(UsageError, match="task classification.top: Extra inputs are not permitted, got 3"):
+    with pytest.raises(UsageError, match=r"task classification\.top: Extra inputs are not permitted, got 3"):
         parse_task({"kind": "classification", "top": 3})
-    with pytest.raises(UsageError, match="^task: Input tag 'x' found"):
+    with pytest.raises(UsageError, match=r"^task: Input tag 'x' found"):
         parse_task("x")

@@ -73,7 +73,11 @@ class TestVerdicts:
 
     def test_pass_fail_and_undecided(self) -> None:
         results = segmentation(0.07)
-        for limit, verdict in ((0.2, "pass"), (0.001, "fail"), (results.runs[1].metrics[0].drop, "undecided")):
+        for limit, verdict in (
+            (0.2, "pass"),
+            (0.001, "fail"),
+            (results.runs[1].metrics[0].drop, "undecided"),
+        ):
             assert only(check(results, max_drop=f"mIoU={limit}"), "max_drop").verdict == verdict
 
     def test_where_less_is_better_a_rise_is_the_drop(self) -> None:
@@ -107,7 +111,9 @@ class TestVerdicts:
         assert found.verdict == "fail"
 
     def test_a_percentage_of_no_share_is_refused(self) -> None:
-        with pytest.raises(UsageError, match="the figure is no share, so that a percentage can only be of its"):
+        with pytest.raises(
+            UsageError, match="the figure is no share, so that a percentage can only be of its"
+        ):
             check(regression(0.2), max_drop="MAE=1%")
         with pytest.raises(UsageError, match="is more than everything"):
             check(segmentation(0.1), max_drop="mIoU=5")
@@ -230,4 +236,7 @@ def test_a_gate_without_resamples_falls_back_on_the_interval() -> None:
     bare = replace(results, runs=tuple(replace(run, draws={}) for run in results.runs))
     found = only(check(bare, max_drop="50%"), "max_drop")
     assert (found.verdict, found.p_value) == ("pass", None)
-    assert (found.low, found.high) == (results.runs[1].metrics[0].drop_low, results.runs[1].metrics[0].drop_high)
+    assert (found.low, found.high) == (
+        results.runs[1].metrics[0].drop_low,
+        results.runs[1].metrics[0].drop_high,
+    )

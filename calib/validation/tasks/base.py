@@ -20,7 +20,17 @@ from calib.data import Array, Batch, Dataset
 from calib.errors import UsageError, ValidationError
 from calib.validation.resampling import Statistic
 
-__all__ = ["ClassCount", "Context", "Figure", "Judge", "Task", "labelled", "pick_output", "rows_of", "shapes_of"]
+__all__ = [
+    "ClassCount",
+    "Context",
+    "Figure",
+    "Judge",
+    "Task",
+    "labelled",
+    "pick_output",
+    "rows_of",
+    "shapes_of",
+]
 
 Answers = TypeVar("Answers")
 
@@ -239,9 +249,8 @@ def labelled(batch: Batch, kind: type | tuple[type, ...], wanted: str, before: b
     for label, origin in zip(batch.labels, batch.origins, strict=True):
         if label is not None and (not isinstance(label, kind) or isinstance(label, bool)):
             raise ValidationError(
-                f"Sample {origin} has the label {_short(label)}, which is not {wanted}. Correct the "
-                "labels, or "
-                "the task of the recipe."
+                f"Sample {origin} has the label {_short(label)}, which is not {wanted}. Correct the labels, "
+                "or the task of the recipe."
             )
         has = label is not None
         if before is None:

@@ -147,9 +147,8 @@ class CustomTask(Task[_Answers]):
         values, samples = given if pair else (given, {})
         if not isinstance(values, Mapping) or not values or not isinstance(samples, Mapping):
             raise ValidationError(
-                f"{self._what} must give a mapping name → number, or a pair of that and a mapping name → "
-                "one number "
-                f"a sample; it gave {type(given).__name__}."
+                f"{self._what} must give a mapping name → number, or a pair of that and a mapping name → one "
+                f"number a sample; it gave {type(given).__name__}."
             )
         found = {str(name): self._number(str(name), value) for name, value in values.items()}
         return _Found(
@@ -177,16 +176,15 @@ class CustomTask(Task[_Answers]):
             raise ValidationError(f"{self._what}: the samples' {name} must be numbers: {error}.") from error
         if row.shape != (len(outputs),) or name not in found:
             raise ValidationError(
-                f"{self._what}: the samples' {name} must be one number for each of {len(outputs)} "
-                "samples, and "
-                f"{name} one of the figures; got shape {row.shape}."
+                f"{self._what}: the samples' {name} must be one number for each of {len(outputs)} samples, "
+                f"and {name} one of the figures; got shape {row.shape}."
             )
         mean = float(row.mean()) if len(row) else math.nan
         if not math.isclose(mean, found[name], rel_tol=1e-6, abs_tol=1e-9):
             raise ValidationError(
-                f"{self._what}: {name} is {found[name]:g}, and the mean over samples {mean:g}. Samples "
-                "may only be "
-                "given for figures that are their mean; set task: {resamples: 200} for intervals of others."
+                f"{self._what}: {name} is {found[name]:g}, and the mean over samples {mean:g}. Samples may "
+                "only be given for figures that are their mean; set task: {resamples: 200} for intervals "
+                "of others."
             )
         return row
 

@@ -91,9 +91,8 @@ def _single(options: DetectionOptions, outputs: Mapping[str, Array], samples: in
     if len(fitting) != 1:
         which = f"outputs {', '.join(fitting)} could all be that" if fitting else "no output is that"
         raise ValidationError(
-            f"Decoder {options.decoder!r} reads {wanted}: {which}. The model has {shapes_of(outputs)}. "
-            "Name it "
-            "with task: {outputs: {detections: …}}, or choose another decoder."
+            f"Decoder {options.decoder!r} reads {wanted}: {which}. The model has {shapes_of(outputs)}. Name "
+            "it with task: {outputs: {detections: …}}, or choose another decoder."
         )
     return fitting[0]
 
@@ -121,11 +120,9 @@ def _yolo(options: DetectionOptions, *, transposed: bool) -> Decode:
         if table.shape[1] > table.shape[0] and table.shape[1] > 1000:
             other = "yolov5" if transposed else "yolov8"
             raise ValidationError(
-                f"Decoder {options.decoder!r} would read {table.shape[0]} boxes of {table.shape[1]} "
-                "numbers from "
-                f"output {name!r}, {list(rows.outputs[name].shape)}: boxes and numbers are the other way "
-                "round. "
-                f"Choose decoder: {other}."
+                f"Decoder {options.decoder!r} would read {table.shape[0]} boxes of {table.shape[1]} numbers "
+                f"from output {name!r}, {list(rows.outputs[name].shape)}: boxes and numbers are the other "
+                f"way round. Choose decoder: {other}."
             )
         scores = table[:, 4:] if transposed else table[:, 4:5] * table[:, 5:]
         return _scored(table[:, :4], scores, options)
@@ -151,8 +148,7 @@ def _end2end(options: DetectionOptions) -> Decode:
         if table.ndim != 2 or table.shape[1] != 6:
             raise ValidationError(
                 f"Decoder 'end2end' reads {wanted}; output {name!r} is {list(rows.outputs[name].shape)}. "
-                "Choose "
-                "another decoder."
+                "Choose another decoder."
             )
         return Detections.of(table[:, :4], table[:, 4], table[:, 5])
 
@@ -171,9 +167,8 @@ def _named_outputs(
             name = next((one for one in usual if one in outputs), None)
         if name is None:
             raise ValidationError(
-                f"Decoder {options.decoder!r} reads an output of {role}, called {' or '.join(usual)}; "
-                "the model "
-                f"has {shapes_of(outputs)}. Name it with task: {{outputs: {{{role}: …}}}}."
+                f"Decoder {options.decoder!r} reads an output of {role}, called {' or '.join(usual)}; the "
+                f"model has {shapes_of(outputs)}. Name it with task: {{outputs: {{{role}: …}}}}."
             )
         found.append(str(name))
     return found
@@ -205,9 +200,8 @@ def _of_image(rows: Rows, name: str, axes: int) -> Array:
     if array.ndim == axes and rows.samples == 1:
         return array
     raise ValidationError(
-        f"Output {name!r} is {list(array.shape)} for {rows.samples} samples: the boxes of one image "
-        "cannot be "
-        "told from those of another. Validate with --batch-size 1."
+        f"Output {name!r} is {list(array.shape)} for {rows.samples} samples: the boxes of one image cannot "
+        "be told from those of another. Validate with --batch-size 1."
     )
 
 
@@ -244,15 +238,13 @@ def _own_decoder(name: str) -> Decoder:
             right = len(found.boxes) == len(found.scores) == len(found.classes)
         except (TypeError, ValueError) as error:
             raise ValidationError(
-                f"Decoder {name!r} on sample {rows.origin} must give boxes [n, 4], scores [n] and "
-                "classes [n]: "
-                f"{error}."
+                f"Decoder {name!r} on sample {rows.origin} must give boxes [n, 4], scores [n] and classes "
+                f"[n]: {error}."
             ) from error
         if not right:
             raise ValidationError(
                 f"Decoder {name!r} on sample {rows.origin} gave {len(found.boxes)} boxes, "
-                f"{len(found.scores)} "
-                f"scores and {len(found.classes)} classes: they must be equally many."
+                f"{len(found.scores)} scores and {len(found.classes)} classes: they must be equally many."
             )
         return found
 

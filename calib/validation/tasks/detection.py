@@ -236,10 +236,8 @@ class DetectionTask(Task[_Answers]):
         if not answered & wanted:
             return (
                 f"No predicted class occurs in the annotations: FP32 answers {_listed(answered)}, the "
-                "annotations "
-                f"have {_listed(wanted)}. State which is which with task: {{class_map: …}}, such as "
-                "coco80_to_91, "
-                "before judging INT8.",
+                f"annotations have {_listed(wanted)}. State which is which with task: {{class_map: …}}, such "
+                "as coco80_to_91, or with class_ids of the source, before judging INT8.",
             )
         mean = next(one.value for one in baseline.figures() if one.name == "mAP")
         if mean is not None and mean < _LOW:

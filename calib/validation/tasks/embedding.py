@@ -164,11 +164,12 @@ class EmbeddingTask(Task[Floats]):
         if mask.shape != array.shape[:2]:
             raise ValidationError(
                 f"Mask {name!r} has shape {list(mask.shape)}, and output {self._output!r} "
-                f"{list(array.shape)}: "
-                "the mask needs one number for each token."
+                f"{list(array.shape)}: the mask needs one number for each token."
             )
         total: Floats = (array * mask[:, :, None]).sum(axis=1)
-        return total / np.maximum(mask.sum(axis=1, keepdims=True), 1e-9)
+        counts: Floats = np.maximum(mask.sum(axis=1, keepdims=True), 1e-9)
+        pooled: Floats = np.divide(total, counts)
+        return pooled
 
     @override
     def judge(self) -> Judge[Floats]:

@@ -170,8 +170,7 @@ class RegressionTask(Task[Floats]):
             return ()
         return (
             f"FP32 R² is {value:.4f}, no better than answering the mean of the labels: doubt the labels, "
-            "their unit, "
-            "the preprocessing or the model before INT8.",
+            "their unit, the preprocessing or the model before INT8.",
         )
 
     @override

@@ -92,11 +92,9 @@ class _PixelJudge(Judge[_Answers]):
         if wanted.size and (wanted.min() < 0 or wanted.max() >= classes):
             wrong = int(wanted.min() if wanted.min() < 0 else wanted.max())
             raise ValidationError(
-                f"The mask of sample {origin} has class {wrong}, and the model answers {classes} "
-                "classes, 0 to "
-                f"{classes - 1}. Correct the masks, or say with task: {{ignore: {wrong}}} that such "
-                "pixels are "
-                "not judged."
+                f"The mask of sample {origin} has class {wrong}, and the model answers {classes} classes, 0 "
+                f"to {classes - 1}. Correct the masks, or say with task: {{ignore: {wrong}}} that such "
+                "pixels are not judged."
             )
         matrix = np.bincount(wanted * classes + given, minlength=classes * classes).reshape(classes, classes)
         if not self._matrix.size:
@@ -236,9 +234,8 @@ class SegmentationTask(Task[_Answers]):
         found = numbers.astype(np.int64)
         if found.size and not 0 <= found.min() <= found.max() < self.classes:
             raise ValidationError(
-                f"Output {self._output!r} has class numbers from {found.min()} to {found.max()}; "
-                "expected 0 to "
-                f"{self.classes - 1}."
+                f"Output {self._output!r} has class numbers from {found.min()} to {found.max()}; expected 0 "
+                f"to {self.classes - 1}."
             )
         return found
 
@@ -250,16 +247,13 @@ class SegmentationTask(Task[_Answers]):
         way = self.options.resize
         if way is None:
             raise ValidationError(
-                f"Output {self._output!r} has {list(scores.shape[1:])} pixels, the mask of sample "
-                f"{origin} has "
-                f"{list(size)}. Say how the output is resized, with task: {{resize: bilinear}} or "
-                "nearest, or give "
-                "masks of the output's size."
+                f"Output {self._output!r} has {list(scores.shape[1:])} pixels, the mask of sample {origin} "
+                f"has {list(size)}. Say how the output is resized, with task: {{resize: bilinear}} or "
+                "nearest, or give masks of the output's size."
             )
         self._resized = (
             f"Output {self._output!r}, {list(scores.shape[1:])} pixels, was resized to the mask's "
-            f"{list(size)} "
-            f"({'nearest' if exact else way})."
+            f"{list(size)} ({'nearest' if exact else way})."
         )
         return (resize_nearest if exact or way == "nearest" else resize_bilinear)(scores, (size[0], size[1]))
 

@@ -153,9 +153,8 @@ class TextTask(Task[_Answers]):
             raise UsageError(
                 f"Output {self._output!r} has {classes} classes, and {self._source} has {len(self._given)} "
                 f"characters: expected {classes - 1}, and a blank as class {self.options.blank} (or "
-                f"{classes - 2}, where the space comes last). Give the file that belongs to the model "
-                "with task: "
-                "{characters: …}, or set task: {blank: …}."
+                f"{classes - 2}, where the space comes last). Give the file that belongs to the model with "
+                "task: {characters: …}, or set task: {blank: …}."
             )
         known = [*self._given, " "] if missing else list(self._given)
         known.insert(self.options.blank, "")
@@ -180,9 +179,8 @@ class TextTask(Task[_Answers]):
         error = next(one.value for one in baseline.figures() if one.name == "CER")
         wrong = "" if error is None else f" ({100 * error:.0f} % wrong characters)"
         return (
-            f"FP32 reads only {int(hits.sum())} of {len(hits)} lines exactly{wrong}: doubt the "
-            "characters' order, "
-            "the blank, the labels or the preprocessing before INT8.",
+            f"FP32 reads only {int(hits.sum())} of {len(hits)} lines exactly{wrong}: doubt the characters' "
+            "order, the blank, the labels or the preprocessing before INT8.",
         )
 
     @override

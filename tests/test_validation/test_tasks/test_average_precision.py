@@ -51,12 +51,18 @@ def by_pycocotools(truth: list[Boxes], found: list[Detections]) -> list[float]:
     for image, (one, guesses) in enumerate(zip(truth, found, strict=True), start=1):
         for box, label, crowd in zip(one.boxes.astype(np.float64), one.classes, one.crowd, strict=True):
             width, height = (box[2:] - box[:2]).tolist()
-            entry = {"bbox": [*box[:2].tolist(), width, height], "area": width * height, "iscrowd": int(crowd)}
+            entry = {
+                "bbox": [*box[:2].tolist(), width, height],
+                "area": width * height,
+                "iscrowd": int(crowd),
+            }
             ids = {"id": len(objects) + 1, "image_id": image, "category_id": int(label)}
             objects.append({**entry, **ids})
         for box, score, label in zip(guesses.boxes, guesses.scores, guesses.classes, strict=True):
             bbox = [*box[:2].tolist(), *(box[2:] - box[:2]).tolist()]
-            answers.append({"image_id": image, "category_id": int(label), "bbox": bbox, "score": float(score)})
+            answers.append(
+                {"image_id": image, "category_id": int(label), "bbox": bbox, "score": float(score)}
+            )
     labels = sorted({entry["category_id"] for entry in objects})
     reference = coco.COCO()
     reference.dataset = {
@@ -104,7 +110,12 @@ def test_each_class_has_its_own_average() -> None:
     assert precision.classes == (0, 1, 2)
     assert row[4:].mean() == pytest.approx(row[0], abs=1e-12)
     for place, label in enumerate(precision.classes):
-        own = [boxes_of(t.boxes[t.classes == label], t.classes[t.classes == label], crowd=t.crowd[t.classes == label]) for t in truth]
+        own = [
+            boxes_of(
+                t.boxes[t.classes == label], t.classes[t.classes == label], crowd=t.crowd[t.classes == label]
+            )
+            for t in truth
+        ]
         guesses = [one.take(one.classes == label) for one in found]
         assert row[4 + place] == pytest.approx(by_pycocotools(own, guesses)[0], abs=1e-12)
 
@@ -112,9 +123,7 @@ def test_each_class_has_its_own_average() -> None:
 def test_a_case_by_hand() -> None:
     # Two objects. By score: a hit, a miss, a hit; precision 1, 1/2, 2/3 at recall 1/2, 1/2, 1.
     truth = [boxes_of([[0, 0, 10, 10], [50, 50, 60, 60]], [0, 0])]
-    found = [
-        Detections.of([[0, 0, 10, 10], [80, 80, 90, 90], [50, 50, 60, 60]], [0.9, 0.8, 0.7], [0, 0, 0])
-    ]
+    found = [Detections.of([[0, 0, 10, 10], [80, 80, 90, 90], [50, 50, 60, 60]], [0.9, 0.8, 0.7], [0, 0, 0])]
     # Recalls 0, 0.01 … 0.5 have precision 1 (51 of them), 0.51 … 1 have 2/3 (50).
     expected = (51 * 1 + 50 * 2 / 3) / 101
     assert once(truth, found) == pytest.approx([expected, expected, expected, 1.0])

@@ -87,8 +87,8 @@ def test_its_mistakes_are_one_message() -> None:
         judge("broken").judgements  # noqa: B018
     text = str(caught.value)
     assert text.startswith(
-        "Metric 'own_metrics:broken' failed on 8 samples, file 0 to file 7: AttributeError: 'float' object has "
-        "no attribute 'size' ("
+        "Metric 'own_metrics:broken' failed on 8 samples, file 0 to file 7: AttributeError: 'float' object "
+        "has no attribute 'size' ("
     )
     assert 'own_metrics.py, line 16: return {"x": labels[3].size}).' in text
 
@@ -120,7 +120,7 @@ def test_a_figure_that_is_not_finite_has_no_value() -> None:
 
 
 def test_no_such_function() -> None:
-    with pytest.raises(DatasetError, match="has no 'meen'. Did you mean 'mean'?"):
+    with pytest.raises(DatasetError, match=r"has no 'meen'\. Did you mean 'mean'\?"):
         judge("meen")
     with pytest.raises(UsageError, match="is no function but int"):
         judge("number")
@@ -128,5 +128,7 @@ def test_no_such_function() -> None:
 
 def test_outputs_that_are_not_of_samples_need_batches_of_one() -> None:
     task = {"kind": "custom", "metric": "own_metrics:mean"}
-    with pytest.raises(ValidationError, match=r"output 'y' is \[1\] for 3 samples. Validate with --batch-size 1"):
+    with pytest.raises(
+        ValidationError, match=r"output 'y' is \[1\] for 3 samples. Validate with --batch-size 1"
+    ):
         judged(task, numbered(LABELS), lambda index: {"y": np.zeros(1, np.float32)}, batch=3)

@@ -113,7 +113,7 @@ def test_torchvision_by_other_names() -> None:
 
 def test_images_that_cannot_be_told_apart() -> None:
     outputs = {"boxes": CORNERS, "labels": np.array([1, 2]), "scores": np.array([0.9, 0.8])}
-    with pytest.raises(ValidationError, match="for 3 samples: .* Validate with --batch-size 1"):
+    with pytest.raises(ValidationError, match=r"for 3 samples: .* Validate with --batch-size 1"):
         read({"decoder": "torchvision"}, outputs, 3)
 
 
@@ -163,15 +163,21 @@ class TestOwn:
         assert "own_decoders.py, line 5: return outputs['z'])." in text
 
     def test_what_it_gives_is_checked(self) -> None:
-        with pytest.raises(ValidationError, match="gave 1 boxes, 2 scores and 1 classes: they must be equally"):
+        with pytest.raises(
+            ValidationError, match="gave 1 boxes, 2 scores and 1 classes: they must be equally"
+        ):
             read({"decoder": "own_decoders:uneven"}, {"y": np.zeros((1, 2, 6))})
-        with pytest.raises(ValidationError, match=r"must give boxes \[n, 4\], scores \[n\] and classes \[n\]"):
+        with pytest.raises(
+            ValidationError, match=r"must give boxes \[n, 4\], scores \[n\] and classes \[n\]"
+        ):
             read({"decoder": "own_decoders:nothing"}, {"y": np.zeros((1, 2, 6))})
 
 
 class TestWrongOutputs:
     def test_no_output_fits(self) -> None:
-        with pytest.raises(ValidationError, match=r"no output is that. The model has y \[1, 10\]. Name it with"):
+        with pytest.raises(
+            ValidationError, match=r"no output is that. The model has y \[1, 10\]. Name it with"
+        ):
             read({"decoder": "yolov8"}, {"y": np.zeros((1, 10), np.float32)})
 
     def test_several_could(self) -> None:
@@ -183,9 +189,9 @@ class TestWrongOutputs:
 
     def test_boxes_and_numbers_the_other_way_round(self) -> None:
         wide = np.zeros((1, 84, 8400), np.float32)
-        with pytest.raises(ValidationError, match="the other way round. Choose decoder: yolov8"):
+        with pytest.raises(ValidationError, match=r"the other way round\. Choose decoder: yolov8"):
             read({"decoder": "yolov5"}, {"y": wide})
-        with pytest.raises(ValidationError, match="the other way round. Choose decoder: yolov5"):
+        with pytest.raises(ValidationError, match=r"the other way round\. Choose decoder: yolov5"):
             read({"decoder": "yolov8"}, {"y": wide.transpose(0, 2, 1)})
 
     def test_too_few_numbers(self) -> None:

@@ -67,7 +67,12 @@ def test_lost_detections_cost_what_they_should() -> None:
     assert agreement.value == pytest.approx(2 * 2 / (3 + 2))
     assert agreement.note == "1 of FP32's 3 detections with a score of 0.25 or more lost, 0 new"
     cat, dog = found.judgements[1].classes
-    assert (cat.name, cat.count, cat.value, cat.drop) == ("cat", 2, pytest.approx(51 / 101), pytest.approx(50 / 101))
+    assert (cat.name, cat.count, cat.value, cat.drop) == (
+        "cat",
+        2,
+        pytest.approx(51 / 101),
+        pytest.approx(50 / 101),
+    )
     assert (dog.name, dog.count, dog.value, dog.drop) == ("dog", 1, pytest.approx(1.0), 0.0)
     assert cat.drop_error is not None
     assert cat.drop_error > 0
@@ -90,7 +95,9 @@ class TestEmptyOutputs:
 
     @staticmethod
     def compared(fp32: Any, int8: Any, labels: list[Boxes]) -> Comparison:
-        return judged({**TASK, "decoder": "test_validation.own:decode"}, numbered(labels), fp32, int8, batch=1)
+        return judged(
+            {**TASK, "decoder": "test_validation.own:decode"}, numbered(labels), fp32, int8, batch=1
+        )
 
     @pytest.fixture(autouse=True)
     def _own_decoder(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,9 +144,9 @@ class TestClasses:
         found = judged(TASK, dataset, answers)
         assert values(found)["mAP"] == 0.0
         assert found.warnings()[0] == (
-            "No predicted class occurs in the annotations: FP32 answers classes 0, 11, 12, 79, the annotations "
-            "have classes 1, 13, 14, 90. State which is which with task: {class_map: …}, such as coco80_to_91, "
-            "before judging INT8."
+            "No predicted class occurs in the annotations: FP32 answers classes 0, 11, 12, 79, the "
+            "annotations have classes 1, 13, 14, 90. State which is which with task: {class_map: …}, such as "
+            "coco80_to_91, or with class_ids of the source, before judging INT8."
         )
 
     def test_the_map_makes_it_right(self) -> None:
@@ -183,7 +190,9 @@ class TestPlaces:
         table[0, 0] = [0, 0, 10 / 64, 10 / 32, 0.9, 0]
         images = {"x": np.zeros((1, 3, 32, 64), np.float32)}
         task = {**TASK, "coordinates": "relative"}
-        assert values(judged(task, numbered([truth(0)], inputs=images), {"y": table}))["mAP"] == pytest.approx(1.0)
+        assert values(judged(task, numbered([truth(0)], inputs=images), {"y": table}))[
+            "mAP"
+        ] == pytest.approx(1.0)
         with pytest.raises(UsageError, match="coordinates is relative, and the model has no input that is"):
             judged(task, numbered([truth(0)]), {"y": table})
 
@@ -193,7 +202,8 @@ class TestPlaces:
         (warning,) = judged(TASK, numbered([truth(0)]), {"y": table}).warnings()
         assert warning == (
             "FP32 mAP is only 0.0000: doubt the classes, the boxes' coordinates or the preprocessing before "
-            "INT8. Boxes were taken as pixels of the image, since the dataset does not say how it was resized."
+            "INT8. Boxes were taken as pixels of the image, since the dataset does not say how it was "
+            "resized."
         )
 
 
@@ -208,7 +218,9 @@ class TestLabels:
             judged(TASK, numbered([truth(0), None]), end2end([], []))
 
     def test_class_numbers_are_no_boxes(self) -> None:
-        with pytest.raises(ValidationError, match=r"Sample file 0 has the label 3, which is not boxes \(calib"):
+        with pytest.raises(
+            ValidationError, match=r"Sample file 0 has the label 3, which is not boxes \(calib"
+        ):
             judged(TASK, numbered([3]), end2end([]))
 
     def test_no_object_at_all(self) -> None:

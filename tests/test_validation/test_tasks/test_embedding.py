@@ -22,7 +22,9 @@ TASK: dict[str, Any] = {"kind": "embedding"}
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    return np.array([x @ y / np.linalg.norm(x) / np.linalg.norm(y) for x, y in zip(first, second, strict=True)])
+    return np.array(
+        [x @ y / np.linalg.norm(x) / np.linalg.norm(y) for x, y in zip(first, second, strict=True)]
+    )
 
 
 @pytest.mark.parametrize("batch", [1, 4, 30])
@@ -48,7 +50,9 @@ def test_halves_of_pairs_are_left_out_and_counted() -> None:
 
 def test_pairs_must_be_two_samples_with_one_score() -> None:
     three = [Pair("a", 1.0)] * 3
-    with pytest.raises(ValidationError, match=r"Pair 'a' must be two samples with one score; it is 3 samples"):
+    with pytest.raises(
+        ValidationError, match=r"Pair 'a' must be two samples with one score; it is 3 samples"
+    ):
         judged(TASK, numbered(three), {"y": VECTORS}).judgements  # noqa: B018
     with pytest.raises(ValidationError, match="Pair 'a' must be two samples with one score"):
         judged(TASK, numbered([Pair("a", 1.0), Pair("a", 2.0)]), {"y": VECTORS}).judgements  # noqa: B018

@@ -74,7 +74,9 @@ def test_answers_that_are_not_finite_have_no_figure() -> None:
 
 
 def test_labels_must_fit() -> None:
-    with pytest.raises(ValidationError, match="Sample file 0 has 1 numbers as its label, and the model answers 2"):
+    with pytest.raises(
+        ValidationError, match="Sample file 0 has 1 numbers as its label, and the model answers 2"
+    ):
         judged(TASK, numbered([1.0, 2.0]), {"y": ANSWERS[:2]})
     with pytest.raises(ValidationError, match="label of sample file 1 is not finite"):
         judged(TASK, numbered([LABELS[0], np.array([1.0, np.nan])]), {"y": ANSWERS[:2]})

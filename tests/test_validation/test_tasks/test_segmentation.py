@@ -111,7 +111,9 @@ class TestOutputs:
     def test_other_sizes_must_be_said(self, way: str) -> None:
         mask = np.array([[0, 0, 1, 1]] * 2, np.int32)
         small = np.array([[[[1.0, 0.0]], [[0.0, 1.0]]]], np.float32)
-        with pytest.raises(ValidationError, match=r"has \[1, 2\] pixels, the mask of sample file 0 has \[2, 4\]"):
+        with pytest.raises(
+            ValidationError, match=r"has \[1, 2\] pixels, the mask of sample file 0 has \[2, 4\]"
+        ):
             judged(TASK, numbered([mask]), {"y": small})
         found = judged({**TASK, "resize": way}, numbered([mask]), {"y": small})
         assert values(found)["mIoU"] == 1.0
@@ -119,7 +121,9 @@ class TestOutputs:
 
     def test_several_outputs_need_a_name(self) -> None:
         outputs = {"main": scores_of(FP32), "aux": scores_of(INT8)}
-        with pytest.raises(UsageError, match=r"Outputs main, aux could all be .*: name one with task: \{output"):
+        with pytest.raises(
+            UsageError, match=r"Outputs main, aux could all be .*: name one with task: \{output"
+        ):
             judged(TASK, numbered(MASKS), outputs)
         found = judged({**TASK, "output": "main"}, numbered(MASKS), outputs)
         assert values(found)["mIoU"] == values(judged(TASK, numbered(MASKS), {"y": scores_of(FP32)}))["mIoU"]
@@ -129,14 +133,18 @@ class TestLabels:
     def test_a_class_without_a_score_is_named(self) -> None:
         mask = np.full((1, 4), 7, np.int32)
         answers = {"y": scores_of(np.zeros((1, 1, 4), np.int64))}
-        with pytest.raises(ValidationError, match="mask of sample file 0 has class 7, and the model answers 4 cl"):
+        with pytest.raises(
+            ValidationError, match="mask of sample file 0 has class 7, and the model answers 4 cl"
+        ):
             judged(TASK, numbered([mask]), answers)
         found = judged({**TASK, "ignore": 7}, numbered([mask]), answers)
         assert metrics(found)["mIoU"].note == "nothing was measured: no pixel of a mask is judged"
 
     def test_one_class_everywhere_is_doubted(self) -> None:
         mask = np.array([[0, 0, 0, 1]], np.int32)
-        (warning,) = judged(TASK, numbered([mask]), {"y": scores_of(np.zeros((1, 1, 4), np.int64))}).warnings()
+        (warning,) = judged(
+            TASK, numbered([mask]), {"y": scores_of(np.zeros((1, 1, 4), np.int64))}
+        ).warnings()
         # IoU of class 0 is ¾, of class 1 it is 0.
         assert warning.startswith("FP32 mIoU is 0.3750, no better than answering class 0 everywhere (0.3750)")
 

@@ -68,7 +68,9 @@ def test_layouts_and_blanks(layout: str, blank: int) -> None:
         def answer(index: np.ndarray) -> dict[str, np.ndarray]:
             return {"y": scores[index].transpose(1, 0, 2)}
 
-        found = judged({**TASK, "layout": layout, "blank": blank}, numbered(labels), answer, context=context(labels))
+        found = judged(
+            {**TASK, "layout": layout, "blank": blank}, numbered(labels), answer, context=context(labels)
+        )
     else:
         found = read(labels, scores, blank=blank)
     assert values(found)["exact_match"] == 1.0
@@ -105,7 +107,9 @@ def test_edit_distance_is_the_shortest_way(first: str, second: str) -> None:
             if len(other) <= 7
         }
     assert edit_distance(first, second) == distance
-    common = sum(block.size for block in difflib.SequenceMatcher(None, first, second, False).get_matching_blocks())
+    common = sum(
+        block.size for block in difflib.SequenceMatcher(None, first, second, False).get_matching_blocks()
+    )
     assert distance <= max(len(first), len(second)) <= len(first) + len(second) - common
 
 
@@ -116,19 +120,23 @@ class TestCharacters:
         labels = ["abc"]
         known = Context(numbered(labels), {}, lambda path, option: tmp_path / path)
         task = {**TASK, "characters": "characters.txt"}
-        assert values(judged(task, numbered(labels), {"y": written("abc")}, context=known))["exact_match"] == 1.0
+        assert (
+            values(judged(task, numbered(labels), {"y": written("abc")}, context=known))["exact_match"] == 1.0
+        )
 
     def test_none_at_all(self) -> None:
         with pytest.raises(UsageError, match=r"no key 'character' \(keys: none\). Give a file"):
             judged(TASK, numbered(["a"]), {"y": written("a")})
 
     def test_another_number_of_them(self) -> None:
-        with pytest.raises(UsageError, match=r"has 13 classes, and the model's metadata 'character' has 10 char"):
+        with pytest.raises(
+            UsageError, match=r"has 13 classes, and the model's metadata 'character' has 10 char"
+        ):
             read(["a"], written("a", extra=2))
 
     def test_a_missing_file(self, tmp_path: Path) -> None:
         known = Context(numbered(["a"]), {}, lambda path, option: tmp_path / path)
-        with pytest.raises(ValidationError, match="Cannot read characters .*none.txt"):
+        with pytest.raises(ValidationError, match=r"Cannot read characters .*none\.txt"):
             judged({**TASK, "characters": "none.txt"}, numbered(["a"]), {"y": written("a")}, context=known)
 
 
