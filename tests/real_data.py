@@ -232,7 +232,10 @@ def _arrays_and_sounds(seed: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _pictures(seed: int) -> Iterator[tuple[str, bytes]]:
-    image, _ = page(np.random.default_rng(seed), side=200)
+    random = np.random.default_rng(seed)
+    text, _ = page(random, side=200)
+    # What differs lies at both ends of a file, where Magika looks.
+    image = Image.blend(text, Image.fromarray(random.integers(0, 256, (200, 200, 3), np.uint8)), 0.1)
     for kind in ("png", "jpeg", "gif", "bmp", "tiff", "webp"):
         buffer = io.BytesIO()
         image.save(buffer, kind)
