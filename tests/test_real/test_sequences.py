@@ -11,7 +11,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import real_data
-import yaml
 from real_assets import asset
 from real_pipeline import RECIPES, recipe_beside, run_pipeline
 
@@ -98,4 +97,5 @@ def test_sentence_pairs(tmp_path: Path) -> None:
     assert outcome.fp32("spearman") >= 0.8
     assert max(outcome.int8("spearman").values()) >= outcome.fp32("spearman") - 0.05
     assert outcome.sqnr("output")["minmax"] == float("inf")
-    assert yaml.safe_load(recipe.read_text())["source"]["pairs"] is True
+    # Masks of ones and scores that are no classes are nothing to complain of.
+    assert calib.check_data(recipe, model, samples=16).passed()
