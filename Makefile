@@ -23,6 +23,7 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+# Slow tests run too: the coverage of intervals by simulation takes about a minute of one core.
 tests: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not gpu" -n auto
 

@@ -2,6 +2,7 @@
 
     python benchmarks/placement_networks.py NETS                    # once, where torch is
     python benchmarks/placement.py NETS OUT [--networks resnet18,unet] [--batches 32,1] [--level 3]
+    python benchmarks/placement.py NETS OUT --jobs resnet18:1,unet:32      # in that order
 
 Needs an NVIDIA GPU, TensorRT 8.6 to 10 and PyCUDA. Each network is calibrated here (min-max, 32 images), and
 written as Q/DQ model by calib and by ONNX Runtime's quantizer with the same ranges (symmetric, per channel,
@@ -113,17 +114,36 @@ def build(work: Path, name: str, batch: int, level: int) -> None:
             config.int8_calibrator = cache_calibrator(api, CalibrationCache.read(work / f"{name}.cache"))
         timings = timings or config.create_timing_cache(b"")
         config.set_timing_cache(timings, True)
-        plan = builder.build_serialized_network(network, config)
-        if plan is None and level:
-            # TensorRT 8.6.0 fails on some networks at its higher levels.
-            print(name, batch, form, f"NOT BUILT at level {level}; level 0 then", flush=True)
-            config.builder_optimization_level = 0
-            plan = builder.build_serialized_network(network, config)
-        seconds, reached = time.monotonic() - start, config.builder_optimization_level
+        plan, how = serialize(trt, builder, network, config, form)
+        seconds = time.monotonic() - start
         print(name, batch, form, f"{seconds:.0f} s" if plan else "NOT BUILT", flush=True)
         if plan:
             (work / f"{name}.{batch}.{form}.plan").write_bytes(bytes(plan))
-            (work / f"{name}.{batch}.{form}.level").write_text(str(reached))
+            (work / f"{name}.{batch}.{form}.level").write_text(how)
+
+
+def serialize(trt: Any, builder: Any, network: Any, config: Any, form: str) -> tuple[Any, str]:
+    """The engine, and its level; TensorRT 8.6.0 fails on some networks as they are.
+
+    Transposed convolutions of the implicit engine are then bound to FP16; if that does not help, level 0.
+    """
+    level = config.builder_optimization_level
+    plan = builder.build_serialized_network(network, config)
+    if plan is None and form == "implicit":
+        layers = [network.get_layer(index) for index in range(network.num_layers)]
+        transposed = [layer for layer in layers if layer.type == trt.LayerType.DECONVOLUTION]
+        for layer in transposed:
+            layer.precision = trt.float16
+            layer.set_output_type(0, trt.float16)
+        if transposed:
+            config.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
+            plan = builder.build_serialized_network(network, config)
+            if plan is not None:
+                return plan, f"{level}, ConvTranspose in FP16"
+    if plan is None and level:
+        config.builder_optimization_level = 0
+        return builder.build_serialized_network(network, config), "0"
+    return plan, str(level)
 
 
 def configure(trt: Any, builder: Any, network: Any, batch: int, level: int) -> Any:
@@ -182,7 +202,7 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
                     "network": name,
                     "batch": batch,
                     "form": form,
-                    "level": int((work / f"{name}.{batch}.{form}.level").read_text()),
+                    "level": (work / f"{name}.{batch}.{form}.level").read_text(),
                     "ms": latency.median_ms,
                     "p90_ms": latency.p90_ms,
                     "sqnr_db": sqnr_db(reference, outputs[form]),
@@ -219,11 +239,10 @@ def table(rows: list[dict[str, Any]]) -> str:
 def run_all(options: argparse.Namespace) -> None:
     """Prepares all, builds side by side within the time limit, then measures."""
     start = time.monotonic()
-    names = options.networks.split(",")
-    for process in [spawn(options, "prepare", name) for name in names]:
+    jobs = wanted(options)
+    for process in [spawn(options, "prepare", name) for name in dict(jobs)]:
         process.wait()
-    waiting = [(name, batch) for batch in map(int, options.batches.split(",")) for name in names]
-    jobs = list(waiting)
+    waiting = list(jobs)
     free = [int(gpu) for gpu in options.gpus.split(",")]
     running: list[tuple[subprocess.Popen[bytes], int]] = []
     while (waiting or running) and time.monotonic() - start < options.limit:
@@ -245,6 +264,15 @@ def run_all(options: argparse.Namespace) -> None:
     print(table(rows))
 
 
+def wanted(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """Network and batch of each job, in the order in which they are built."""
+    if options.jobs:
+        pairs = (job.split(":") for job in options.jobs.split(","))
+        return [(name, int(batch)) for name, batch in pairs]
+    names = options.networks.split(",")
+    return [(name, batch) for batch in map(int, options.batches.split(",")) for name in names]
+
+
 def collect(options: argparse.Namespace, name: str, batch: int) -> list[dict[str, Any]]:
     """Measures in a process of its own, so that one broken engine does not end the rest."""
     result = options.work / f"{name}.{batch}.json"
@@ -255,6 +283,12 @@ def collect(options: argparse.Namespace, name: str, batch: int) -> list[dict[str
     return list(json.loads(result.read_text()))
 
 
+def visible(gpu: int) -> str:
+    """One of the GPUs that this process may see, as its own stages count them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return given.split(",")[gpu] if given else str(gpu)
+
+
 def spawn(
     options: argparse.Namespace, stage: str, name: str, batch: int = 0, gpu: int = 0
 ) -> subprocess.Popen[bytes]:
@@ -262,7 +296,7 @@ def spawn(
     command = [sys.executable if not options.python else options.python, __file__]
     command += [options.nets, options.out, "--work", options.work, "--stage", stage, "--networks", name]
     command += ["--batches", batch, "--level", options.level]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu), "OMP_NUM_THREADS": "4"}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible(gpu), "OMP_NUM_THREADS": "4"}
     return subprocess.Popen([str(word) for word in command], env=environment)
 
 
@@ -274,6 +308,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("/tmp/placement"))
     parser.add_argument("--networks", default=",".join(networks.SIZES))
     parser.add_argument("--batches", default="32,1")
+    parser.add_argument("--jobs", help="network:batch,… instead of all networks with all batches")
     parser.add_argument("--level", type=int, default=3)
     parser.add_argument("--gpus", default="0", help="a GPU for each build at a time, such as 0,0,1,1")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for preparing and building")

@@ -4,12 +4,16 @@
 large weights, a few hundred kilobytes; `load` draws them again from a seed, so that a machine with TensorRT
 needs neither torch nor hundreds of megabytes. Latency does not hang on the values; batch normalization has
 statistics of structured noise, so that activations have the scale that they have in trained networks.
+
+`python benchmarks/placement_networks.py FOLDER --case resnet50` writes what a latency report needs:
+the weights (`FOLDER/resnet50.pt`; the network is `benchmarks/placement_networks.py:make` with its name),
+images and their recipe (`FOLDER/noise.npz`, `FOLDER/noise.yaml`).
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,26 +62,49 @@ def write(folder: Path) -> None:
     """Exports every network without its large weights."""
     import torch
 
+    import calib
+
     torch.manual_seed(0)
-    torch.backends.mha.set_fastpath_enabled(False)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, make in _networks().items():
         network = _with_statistics(make(), torch.from_numpy(images(8, SIZES[name], 1)))
         path = folder / f"{name}.onnx"
-        torch.onnx.export(
+        size = SIZES[name]
+        # Not compared with PyTorch: with random weights some of them amplify the last bits too far.
+        calib.export(
             network,
-            (torch.from_numpy(images(2, SIZES[name], 1)),),
-            str(path),
-            opset_version=17,
-            dynamo=False,
-            input_names=["input"],
+            inputs=[f"input:1x3x{size}x{size}"],
+            out=path,
+            dynamic="batch",
             output_names=["output"],
-            dynamic_axes={"input": {0: "batch"}, "output": {0: "batch"}},
+            check=False,
         )
         proto = onnx.load(path)
         (folder / f"{name}.json").write_text(json.dumps(_strip(proto)))
         (folder / f"{name}.bare").write_bytes(proto.SerializeToString())
         path.unlink()
         print(name, len(proto.graph.node), "nodes")
+
+
+def make(name: str) -> Any:
+    """A network with random weights that have not been drawn from a seed."""
+    return _networks()[name]()
+
+
+def write_case(folder: Path, name: str) -> None:
+    """Writes the weights of one network, images, and their recipe."""
+    import torch
+
+    torch.manual_seed(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    size = SIZES[name]
+    network = _with_statistics(make(name), torch.from_numpy(images(8, size, 1)))
+    torch.save(network.state_dict(), folder / f"{name}.pt")
+    np.savez(folder / "noise.npz", input=images(96, size, 3))
+    (folder / "noise.yaml").write_text(
+        "schema: 1\nname: structured-noise\nsource: {kind: arrays, path: noise.npz}\n"
+        "calibration: {samples: 32}\n"
+    )
 
 
 def _strip(proto: onnx.ModelProto) -> dict[str, tuple[float, float]]:
@@ -112,8 +139,18 @@ def _networks() -> dict[str, Callable[[], Any]]:
         "efficientnet_lite0": _efficientnet_lite0,
         "efficientnet_b0": models.efficientnet_b0,
         "unet": _unet,
-        "vit": lambda: models.VisionTransformer(224, 16, 6, 6, 384, 1536),
+        "vit": _vit,
     }
+
+
+def _vit() -> Any:
+    """A small vision transformer; torchvision starts its last layer with zeros, which would hide errors."""
+    import torch
+    from torchvision import models
+
+    network = models.VisionTransformer(224, 16, 6, 6, 384, 1536)
+    torch.nn.init.normal_(network.heads.head.weight, std=0.05)
+    return network
 
 
 def _efficientnet_lite0() -> Any:
@@ -171,5 +208,17 @@ def _unet(width: int = 32) -> Any:
     return _UNet()
 
 
+def main() -> None:
+    """Writes all networks for ``placement.py``, or what a report of one needs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--case", choices=SIZES)
+    options = parser.parse_args()
+    if options.case:
+        write_case(options.folder, options.case)
+    else:
+        write(options.folder)
+
+
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    main()

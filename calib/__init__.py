@@ -7,8 +7,9 @@ whole stages; everything they import is imported when they are first called.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from calib.lazy import lazy_names
 
 if TYPE_CHECKING:
     from calib.engine.building import build
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from calib.graph.quantization import quantize
     from calib.graph.torch_export import export
     from calib.report import write_report
-    from calib.validation import check, check_data, validate
+    from calib.validation import check, check_data, compare, validate
 
 __all__ = [
     "__version__",
@@ -24,6 +25,7 @@ __all__ = [
     "calibrate",
     "check",
     "check_data",
+    "compare",
     "export",
     "quantize",
     "validate",
@@ -37,6 +39,7 @@ _HOME = {
     "calibrate": "calib.graph.calibration",
     "export": "calib.graph.torch_export",
     "check": "calib.validation",
+    "compare": "calib.validation",
     "check_data": "calib.validation",
     "quantize": "calib.graph.quantization",
     "validate": "calib.validation",
@@ -44,12 +47,7 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'calib' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

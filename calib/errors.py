@@ -5,6 +5,7 @@
     CalibError                 anything below; the command line turns it into one message, exit status 2
     ├── UsageError             an option or argument that cannot be meant       (also a ValueError)
     ├── DatasetError           recipe, files, samples
+    │   └── MixedShapesError   samples of several shapes in one batch
     ├── ModelError             the ONNX model: reading, checking, unsupported parts
     ├── CalibrationError       ranges: non-finite activations, caches and tables
     │   ├── NonFiniteError     a tensor with NaN or infinities
@@ -30,6 +31,7 @@ __all__ = [
     "DatasetError",
     "EngineError",
     "MissingExtraError",
+    "MixedShapesError",
     "ModelError",
     "NonFiniteError",
     "OutputError",
@@ -50,6 +52,10 @@ class UsageError(CalibError, ValueError):
 
 class DatasetError(CalibError):
     """A recipe, a data file or a sample that cannot be used."""
+
+
+class MixedShapesError(DatasetError):
+    """Samples of several shapes that should make one batch."""
 
 
 class ModelError(CalibError):

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from calib.errors import OutputError
+from calib.errors import CalibError, OutputError
 
-__all__ = ["check_writable", "sha256_file", "write_bytes", "write_text", "write_together"]
+__all__ = ["check_writable", "read_bounded", "sha256_file", "write_bytes", "write_text", "write_together"]
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
@@ -94,6 +94,39 @@ def _explain(target: Path, error: OSError) -> str:
 def write_text(path: str | os.PathLike[str], content: str) -> Path:
     """Writes text as UTF-8 with ``write_bytes``."""
     return write_bytes(path, content.encode("utf-8"))
+
+
+def read_bounded(
+    path: str | os.PathLike[str],
+    what: str,
+    error: type[CalibError],
+    *,
+    limit: int = 256 << 20,
+    advice: str = "",
+) -> bytes:
+    """Reads a whole file that cannot be meant where it is very large.
+
+    Args:
+        path: The file.
+        what: What it should be, for messages: "results file".
+        error: What is raised.
+        limit: Its largest size in bytes.
+        advice: What to do where it cannot be read; may be empty.
+
+    Raises:
+        CalibError: It cannot be read, or is larger; of the type ``error``.
+    """
+    source = Path(path)
+    try:
+        with source.open("rb") as stream:
+            content = stream.read(limit + 1)
+    except OSError as fault:
+        reason = "no such file" if isinstance(fault, FileNotFoundError) else fault.strerror or str(fault)
+        raise error(f"Cannot read {what} {source}: {reason}. {advice}".rstrip()) from fault
+    if len(content) > limit:
+        size = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit} bytes"
+        raise error(f"{source} is larger than {size}: not a {what}.")
+    return content
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:

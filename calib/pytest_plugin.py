@@ -8,7 +8,7 @@ In Python::
         results = calib_validate("model.onnx", "recipe.yaml", cache="model.cache")
         assert_gates(results, max_drop="1%", baseline="baseline.json")
 
-or as a file ``model.calib.yaml``, which is collected::
+or as a file ``calib-gates.yaml`` or ``model.calib.yaml``, which is collected::
 
     schema: 1
     validate: {model: model.onnx, data: recipe.yaml, cache: model.cache}   # or results: run/results.json
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GateItem", "GateYaml", "assert_gates", "calib_validate"]
 
-_SUFFIX = ".calib.yaml"
+_NAME, _SUFFIX = "calib-gates.yaml", ".calib.yaml"
 _KEYS = ("results", "validate", "baseline", "noise")
 _SHOWN = 5
 
@@ -90,7 +90,7 @@ def _failure(report: CheckReport, results: Results) -> str:
     """The gates, the precisions side by side, the worst samples, and where the report lies."""
     from calib.report import check_text
 
-    parts = [check_text(report), _table(results), *_worst(results)]
+    parts = [check_text(report), _table(results), *_worst(results, _failed(report))]
     return "\n\n".join([*parts, _draw(results)])
 
 
@@ -105,13 +105,21 @@ def _table(results: Results) -> str:
     return captured.get().rstrip()
 
 
-def _worst(results: Results) -> Iterator[str]:
+def _failed(report: CheckReport) -> frozenset[str]:
+    """Labels of the runs that a gate did not pass."""
+    return frozenset(one.run for one in report.outcomes if one.verdict != "pass" and one.run)
+
+
+def _worst(results: Results, failed: frozenset[str]) -> Iterator[str]:
+    """The samples that moved most in the runs that failed; in all runs where none did by itself."""
     from calib.report.text import visible
 
-    if not results.worst:
+    kinds = {(run.precision, run.calibration) for run in results.runs if run.label in failed}
+    chosen = [one for one in results.worst if (one.precision, one.calibration) in kinds] or results.worst
+    if not chosen:
         return
     lines = ["Samples that moved most:"]
-    for sample in results.worst[:_SHOWN]:
+    for sample in chosen[:_SHOWN]:
         label = "" if sample.label is None else f", label {visible(sample.label)}"
         answer = (
             "" if sample.candidate_class is None else f", {sample.baseline_class} → {sample.candidate_class}"
@@ -119,7 +127,7 @@ def _worst(results: Results) -> Iterator[str]:
         level = "" if sample.sqnr_db is None else f", SQNR {sample.sqnr_db:.1f} dB"
         name = f"{sample.precision.upper()} {sample.calibration}".strip()
         lines.append(f"  {visible(name)}: {visible(sample.sample_id)}{label}{answer}{level}")
-    left = len(results.worst) - _SHOWN
+    left = len(results.worst) - min(_SHOWN, len(chosen))
     yield "\n".join([*lines, *([f"  and {left} more in the results"] if left > 0 else [])])
 
 
@@ -161,8 +169,8 @@ def calib_validate() -> Callable[..., Results]:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> GateYaml | None:
-    """Collects files named ``*.calib.yaml``."""
-    if not file_path.name.endswith(_SUFFIX):
+    """Collects files named ``calib-gates.yaml`` or ``*.calib.yaml``."""
+    if file_path.name != _NAME and not file_path.name.endswith(_SUFFIX):
         return None
     collected: GateYaml = GateYaml.from_parent(parent, path=file_path)
     return collected

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from calib.errors import OutputError
-from calib.files import check_writable, sha256_file, write_bytes, write_text, write_together
+from calib.errors import CacheError, OutputError, ValidationError
+from calib.files import (
+    check_writable,
+    read_bounded,
+    sha256_file,
+    write_bytes,
+    write_text,
+    write_together,
+)
 
 
 def test_write_makes_folders_and_gives_the_usual_mode(tmp_path: Path) -> None:
@@ -107,3 +114,24 @@ def test_sha256_is_the_usual_one(tmp_path: Path) -> None:
     # The SHA-256 of "abc", FIPS 180-2, appendix B.1.
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert sha256_file(write_text(tmp_path / "a", "abc")) == digest
+
+
+class TestReadingWithinBounds:
+    def test_a_file_is_read_whole(self, tmp_path: Path) -> None:
+        (tmp_path / "f").write_bytes(b"12345")
+        assert read_bounded(tmp_path / "f", "results file", ValidationError, limit=5) == b"12345"
+
+    def test_a_larger_one_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "f").write_bytes(b"123456")
+        with pytest.raises(ValidationError, match="f is larger than 5 bytes: not a results file"):
+            read_bounded(tmp_path / "f", "results file", ValidationError, limit=5)
+        with (tmp_path / "f").open("r+b") as stream:
+            stream.truncate((1 << 20) + 1)
+        with pytest.raises(CacheError, match="larger than 1 MiB: not a sidecar"):
+            read_bounded(tmp_path / "f", "sidecar", CacheError, limit=1 << 20)
+
+    def test_what_cannot_be_read_says_why_and_what_to_do(self, tmp_path: Path) -> None:
+        with pytest.raises(CacheError, match=r"Cannot read sidecar .*none: no such file\. Make one\.$"):
+            read_bounded(tmp_path / "none", "sidecar", CacheError, advice="Make one.")
+        with pytest.raises(CacheError, match=r"Cannot read sidecar .*: Is a directory"):
+            read_bounded(tmp_path, "sidecar", CacheError)

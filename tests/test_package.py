@@ -19,7 +19,7 @@ from calib.errors import CalibError, MissingExtraError, require
 
 ROOT = Path(__file__).parents[1]
 STAGES = ("data", "calibrators", "graph", "engine", "runners", "validation", "report", "demo", "cli")
-FOUNDATION = {"calib", "errors", "files", "progress"}
+FOUNDATION = {"calib", "errors", "files", "lazy", "progress"}
 
 
 def modules() -> Iterator[str]:
@@ -112,3 +112,14 @@ def test_errors_have_one_root_and_missing_extras_are_named() -> None:
         MissingExtraError, match=r"Reading tea leaves needs no_such_module, .* 'int8-calib\[tea\]'"
     ):
         require("no_such_module", "tea", "Reading tea leaves")
+
+
+def test_a_name_is_imported_once_and_an_unknown_one_is_no_attribute() -> None:
+    import calib.engine
+
+    for module in (calib, calib.engine):
+        name = next(iter(module._HOME))
+        assert getattr(module, name) is getattr(module, name)
+        assert name in vars(module)
+        with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute 'nothing'"):
+            module.nothing  # noqa: B018

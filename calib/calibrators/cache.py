@@ -17,7 +17,7 @@ from pathlib import Path
 from calib.calibrators.ranges import RangeTable
 from calib.calibrators.trt_version import decode_version, encode_version
 from calib.errors import CacheError, UsageError
-from calib.files import write_bytes
+from calib.files import read_bounded, write_bytes
 
 __all__ = ["CalibrationCache", "unusable_reason"]
 
@@ -121,18 +121,9 @@ class CalibrationCache(Mapping[str, float]):
         Raises:
             CacheError: No such file, another format, a damaged line (with its number), no entries.
         """
-        source = Path(path)
-        try:
-            if source.stat().st_size > _MAX_BYTES:
-                raise CacheError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: not a calibration cache.")
-            content = source.read_bytes()
-        except OSError as error:
-            reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
-            raise CacheError(
-                f"Cannot read calibration cache {source}: {reason}. Make one with: "
-                "calib calibrate MODEL.onnx --data RECIPE --out MODEL.cache"
-            ) from error
-        return cls.parse(content, str(source))
+        advice = "Make one with: calib calibrate MODEL.onnx --data RECIPE --out MODEL.cache"
+        content = read_bounded(path, "calibration cache", CacheError, limit=_MAX_BYTES, advice=advice)
+        return cls.parse(content, os.fspath(path))
 
     @classmethod
     def parse(cls, content: bytes, source: str = "calibration cache") -> CalibrationCache:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from calib.errors import UsageError
+from calib.files import read_bounded
 
 __all__ = ["read_name_map"]
 
@@ -30,12 +31,9 @@ def read_name_map(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     source = Path(path)
     try:
-        if source.stat().st_size > _MAX_BYTES:
-            raise UsageError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: not a map of names.")
-        text = source.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"Cannot read the map of names {source}: {reason}.") from error
+        text = read_bounded(source, "map of names", UsageError, limit=_MAX_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"Cannot read map of names {source}: {error}.") from error
     pairs = _json_pairs(text, source) if source.suffix.lower() == ".json" else _yaml_pairs(text, source)
     names: dict[str, str] = {}
     for old, new in pairs:

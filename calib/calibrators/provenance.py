@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calib.calibrators.cache import CalibrationCache
 from calib.errors import CacheError
-from calib.files import write_together
+from calib.files import read_bounded, write_together
 
 __all__ = ["SIDECAR_SCHEMA", "Origin", "Sidecar", "read_sidecar", "sidecar_path", "write_with_sidecar"]
 
@@ -147,11 +147,7 @@ def read_sidecar(cache: str | os.PathLike[str]) -> Sidecar | None:
     if not path.exists():
         return None
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise CacheError(f"{path} is larger than {_MAX_BYTES >> 20} MiB: not a sidecar.")
-        return Sidecar.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise CacheError(f"Cannot read {path}: {error.strerror or error}.") from error
+        return Sidecar.model_validate_json(read_bounded(path, "sidecar", CacheError, limit=_MAX_BYTES))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole file"

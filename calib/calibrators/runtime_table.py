@@ -13,7 +13,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +23,7 @@ from calib.calibrators.cache import CalibrationCache
 from calib.calibrators.ranges import RangeTable
 from calib.calibrators.runtime_flatbuffers import pack_table, unpack_table
 from calib.errors import CacheError, UsageError
+from calib.files import read_bounded
 
 __all__ = ["RUNTIME_FORMS", "RuntimeTable", "inexact_tensors", "parse_table", "read_table", "render_table"]
 
@@ -70,14 +70,8 @@ def read_table(path: str | os.PathLike[str], form: str) -> RuntimeTable:
         CacheError: It cannot be read, or a range is missing or cannot be used, with the tensor's name.
         MissingExtraError: The FlatBuffers form without onnxruntime.
     """
-    source = Path(path)
-    try:
-        if source.stat().st_size > _MAX_BYTES:
-            raise CacheError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: not a calibration table.")
-        content = source.read_bytes()
-    except OSError as error:
-        raise CacheError(f"Cannot read calibration table {source}: {error.strerror or error}.") from error
-    return parse_table(content, form, str(source))
+    content = read_bounded(path, "calibration table", CacheError, limit=_MAX_BYTES)
+    return parse_table(content, form, os.fspath(path))
 
 
 def parse_table(content: bytes, form: str, source: str = "calibration table") -> RuntimeTable:

@@ -13,6 +13,7 @@ from calib.cli.build import build_command
 from calib.cli.cache import cache_app
 from calib.cli.calibrate import calibrate_command
 from calib.cli.check import check_command
+from calib.cli.compare import compare_command
 from calib.cli.data import data_app
 from calib.cli.decompose import decompose_command
 from calib.cli.demo import demo_command
@@ -70,6 +71,7 @@ for _name, _function, _summary in (
     ("validate", validate_command, "Compare FP32, FP16 and INT8"),
     ("decompose", decompose_command, "Where an INT8 loss comes from"),
     ("check", check_command, "Judge results by gates; exit status 1 where they fail"),
+    ("compare", compare_command, "What changed between two results of one model"),
     ("plan", plan_command, "How many samples a gate needs"),
     ("report", report_command, "Results → HTML, Markdown, CSV"),
     ("doctor", doctor_command, "What this machine has and can do"),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["check_command"]
 
 _Text = str | None
+_Texts = list[str] | None
 
 
 def _gate(help_text: str) -> Any:
@@ -27,9 +28,12 @@ def check_command(
         Path | None, _gate("Stored baseline, or results that serve as one; drops are judged against it.")
     ] = None,
     gates: Annotated[Path | None, _gate("YAML file with gates; the options below come on top.")] = None,
-    max_drop: Annotated[_Text, _gate("Largest drop: 0.01 or 1% is one percentage point.")] = None,
-    max_relative_drop: Annotated[_Text, _gate("Largest drop as a part of the reference's figure.")] = None,
-    worst_class: Annotated[_Text, _gate("Largest drop of the class that lost most.")] = None,
+    max_drop: Annotated[
+        _Texts,
+        _gate("Largest drop: 0.01 or 1% is one percentage point. mAP=0.01 names the figure; repeatable."),
+    ] = None,
+    max_relative_drop: Annotated[_Texts, _gate("Largest drop as a part of the reference's figure.")] = None,
+    worst_class: Annotated[_Texts, _gate("Largest drop of the class that lost most.")] = None,
     min_agreement: Annotated[_Text, _gate("Smallest share of samples with FP32's answer.")] = None,
     min_sqnr: Annotated[_Text, _gate("Smallest SQNR of every output, in dB.")] = None,
     min_cosine: Annotated[_Text, _gate("Smallest cosine similarity of every output.")] = None,
@@ -38,7 +42,9 @@ def check_command(
     ] = None,
     min_int8_share: Annotated[_Text, _gate("Smallest part of the engine's layers in INT8.")] = None,
     max_engine_mb: Annotated[_Text, _gate("Largest engine, in MB of 10⁶ bytes.")] = None,
-    metric: Annotated[list[str] | None, _gate("Figure that drops are judged of [top1]; repeatable.")] = None,
+    metric: Annotated[
+        list[str] | None, _gate("Figure that drops are judged of, where none is named. [the task's main one]")
+    ] = None,
     against: Annotated[str, _gate("fp32, baseline, or fp16 for latency. [the baseline if given]")] = "",
     precision: Annotated[list[str] | None, _gate("Run to judge: int8, a label; repeatable. [all]")] = None,
     noise: Annotated[list[Path] | None, _gate("Results of a rebuild of the model; give two or more.")] = None,
@@ -57,9 +63,9 @@ def check_command(
 ) -> None:
     """Judge results by gates. Exit status 0: passed, 1: failed or undecided, 2: an error."""
     thresholds = {
-        "max_drop": max_drop,
-        "max_relative_drop": max_relative_drop,
-        "worst_class": worst_class,
+        "max_drop": max_drop or None,
+        "max_relative_drop": max_relative_drop or None,
+        "worst_class": worst_class or None,
         "min_agreement": min_agreement,
         "min_sqnr": min_sqnr,
         "min_cosine": min_cosine,
@@ -69,7 +75,7 @@ def check_command(
     }
     options: dict[str, Any] = {
         "gates": gates or (),
-        "metrics": metric or ("top1",),
+        "metrics": metric or (),
         "against": against,
         "precisions": precision or (),
         "alpha": alpha,

@@ -45,6 +45,13 @@ def quantize_command(
             "precision, typed; tensorrt-8.6 makes it itself."
         ),
     ] = "fp32",
+    attention: Annotated[
+        str,
+        typer.Option(
+            help="MatMul and Gemm of a network with attention: int8, float, or auto: float for tensorrt-8.6, "
+            "which runs them faster in FP16."
+        ),
+    ] = "auto",
     explain: Annotated[
         bool,
         typer.Option("--explain", help="List every pair, and every node left in float, with the reason."),
@@ -64,6 +71,7 @@ def quantize_command(
         target=target,
         share_scales=share_scales,
         float_type=float_type,  # type: ignore[arg-type]  # checked there, with a message
+        attention=attention,  # type: ignore[arg-type]  # likewise
     )
     if as_json:
         typer.echo(_json(result, written, explain))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
@@ -12,6 +12,7 @@ from rich.text import Text
 from calib.report import numbers
 from calib.report.merge import Row, merge
 from calib.report.methods import calibration_findings
+from calib.report.metrics import interval_text, loss_interval_text, loss_text, value_text, wording
 from calib.report.text import shorten, visible
 from calib.validation.results import Results
 
@@ -50,7 +51,8 @@ def results_table(results: Results) -> Table:
     )
     table.title_justify = table.caption_justify = "left"
     rows = merge([results]).rows
-    drawn = [(header, [cell(row) for row in rows]) for header, cell in _COLUMNS]
+    main = results.judged_by
+    drawn = [(header, [cell(row) for row in rows]) for header, cell in _columns(results, main)]
     columns = [(header, cells) for header, cells in drawn if any(cells)]
     for header, cells in columns:
         _add_column(table, header, cells)
@@ -81,29 +83,31 @@ def _caption(results: Results) -> Text | None:
     return Text(f"{batch} {scope}{_SIMULATION}" if simulated else batch)
 
 
-def _share(name: str) -> Callable[[Row], str]:
+def _value(name: str) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
         metric = row.metric(name)
         if metric is None or metric.value is None:
             return ""
-        ends = numbers.interval(metric.low, metric.high, metric.count)
-        return f"{numbers.percent(metric.value, metric.count)}\n{ends}"
+        ends = interval_text(metric)
+        return value_text(metric) if ends == numbers.MISSING else f"{value_text(metric)}\n{ends}"
 
     return cell
 
 
-def _drop(row: Row) -> str:
-    metric = row.metric("top1")
-    if metric is None or metric.drop is None:
-        return ""
-    ends = numbers.points_interval(metric.drop_low, metric.drop_high, metric.count)
-    figure = numbers.points(metric.drop, metric.count)
-    return figure if ends == numbers.MISSING else f"{figure}\n{ends}"
+def _loss(name: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        metric = row.metric(name)
+        if metric is None or metric.drop is None:
+            return ""
+        ends, figure = loss_interval_text(metric), loss_text(metric)
+        return figure if ends == numbers.MISSING else f"{figure}\n{ends}"
+
+    return cell
 
 
 def _agreement(row: Row) -> str:
-    metric = row.metric("top1_agreement")
-    return "" if metric is None else numbers.percent(metric.value, metric.count)
+    metric = next((one for one in row.run.metrics if one.name.endswith("_agreement")), None)
+    return "" if metric is None else value_text(metric)
 
 
 def _sqnr(row: Row) -> str:
@@ -125,11 +129,20 @@ def _throughput(row: Row) -> str:
     return "" if row.run.latency is None else numbers.significant(row.run.latency.throughput_per_s)
 
 
+def _columns(results: Results, main: str) -> Iterator[tuple[str, Callable[[Row], str]]]:
+    """The columns: the figure that speaks for the task, its loss, agreement, then what every task has."""
+    title = wording(main).title
+    metric = next((one for run in results.runs for one in run.metrics if one.name == main), None)
+    word = "Drop" if metric is None or metric.higher_is_better else "Rise"
+    unit = "\npoints" if metric is None or metric.unit == "share" else ""
+    yield "Precision", lambda row: row.label
+    yield f"{title} and\n95% interval", _value(main)
+    yield f"{word}{unit}", _loss(main)
+    yield ("Top-1\nagree" if main == "top1" else "Agree-\nment"), _agreement
+    yield from _COLUMNS
+
+
 _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
-    ("Precision", lambda row: row.label),
-    ("Top-1 and\n95% interval", _share("top1")),
-    ("Drop\npoints", _drop),
-    ("Top-1\nagree", _agreement),
     ("SQNR", _sqnr),
     ("Latency\np50", _latency),
     ("Samples\nper s", _throughput),

@@ -70,6 +70,24 @@ _Transfers = Annotated[
     bool, typer.Option("--transfers", help="Latency of engines with the transfers to and from the GPU.")
 ]
 _Profile = Annotated[bool, typer.Option(help="Time each layer of an engine.")]
+_Rebuilds = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Build each TensorRT engine N times without kept timings: what differs by the build alone.",
+    ),
+]
+_IntegerKernels = Annotated[
+    bool,
+    typer.Option(
+        "--integer-kernels",
+        help="Run INT8 by ONNX Runtime's integer kernels too, and say how many steps they are from the "
+        "simulation.",
+    ),
+]
+_Simulation = Annotated[
+    bool, typer.Option(help="Compare INT8 engines with the simulation of their arithmetic on the CPU.")
+]
 _TorchWeights = Annotated[Path | None, typer.Option(help="State dict of the network.")]
 _Threads = Annotated[int | None, typer.Option(help="Threads inside an operator; one a core.")]
 
@@ -107,6 +125,9 @@ def validate_command(
     cuda_graph: _CudaGraph = False,
     transfers: _Transfers = False,
     profile: _Profile = True,
+    simulation: _Simulation = True,
+    rebuilds: _Rebuilds = 1,
+    integer_kernels: _IntegerKernels = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Compare a model's FP32, FP16 and INT8: outputs, accuracy, latency."""
@@ -146,7 +167,10 @@ def validate_command(
             cuda_graph=cuda_graph,
             transfers=transfers,
             profile=profile,
+            simulation=simulation,
+            rebuilds=rebuilds,
         ),
+        integer_kernels=integer_kernels,
     )
     _show(results, out, as_json)
 

@@ -85,16 +85,20 @@ def check_image_files(recipe: Recipe, datasets: dict[Use, Dataset]) -> list[Find
         datasets: The samples of each use.
     """
     files: dict[str, FileFacts] = {}
+    found: list[Finding] = []
     for use, dataset in datasets.items():
         if not recipe.source_of(use).images:
             continue
+        if len(dataset) > _MOST_FILES:
+            message = f"{use}: the heads of {_MOST_FILES} of {len(dataset)} files were looked at."
+            found.append(Finding("some-files", "note", message))
         for index in spread(len(dataset), _MOST_FILES):
             name = dataset.ids[index]
             path = recipe.data_root / name
             facts = file_facts(name, path) if name not in files and path.is_file() else None
             if facts is not None:
                 files[name] = facts
-    return check_files(tuple(files.values())) if files else []
+    return [*found, *check_files(tuple(files.values()))]
 
 
 def same_files(calibration: Dataset, validation: Dataset) -> dict[str, str]:

@@ -26,6 +26,7 @@ from calib.data.preprocess import Letterbox, Pad, Preprocess
 from calib.data.recipe_errors import explain, suggestion
 from calib.data.sources.base import Opening, SourceModel
 from calib.data.sources.kinds import KINDS, Source
+from calib.data.task_options import TASK_MODELS, TaskOptions
 from calib.errors import DatasetError
 
 __all__ = ["CalibrationUse", "Recipe", "Source", "Use", "ValidationUse", "load_recipe", "shipped_recipes"]
@@ -87,7 +88,7 @@ class Recipe(BaseModel):
         schema_version: Version of the format: 1.
         name: Names the dataset in reports.
         description: What the data are.
-        task: ``classification`` if labels are class numbers, else None.
+        task: What the model is for, and how its outputs are read; None where accuracy is not judged.
         root: Data root, relative to the recipe's folder, or absolute.
         source: Where samples come from; calibration and validation may each have their own.
         preprocessing: Steps for every sample of both uses (``preprocess`` in the file).
@@ -106,7 +107,7 @@ class Recipe(BaseModel):
     schema_version: Literal[1] = Field(alias="schema")
     name: Annotated[str, Field(min_length=1, max_length=200)]
     description: str = ""
-    task: Literal["classification"] | None = None
+    task: TaskOptions | None = None
     root: Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")] = "."
     source: Source | None = None
     preprocessing: Preprocess = Field(alias="preprocess", default_factory=Preprocess)
@@ -166,7 +167,7 @@ class Recipe(BaseModel):
             preprocess=self.preprocessing,
             where=lambda *rest: self.where(*key, *rest),
             strict=self.strict,
-            task=self.task,
+            task=None if self.task is None else self.task.kind,
         )
 
     def open(self, use: Use) -> Dataset:
@@ -251,6 +252,7 @@ _MODELS: Mapping[str, type[BaseModel]] = {
     "constants": ConstantOption,
     "state": StateOption,
     **KINDS,
+    **{f"task.{kind}": model for kind, model in TASK_MODELS.items()},
 }
 
 

@@ -25,7 +25,8 @@ def explain(
     Args:
         error: What pydantic raised.
         document: The recipe's file.
-        models: The model that each key or source kind holds, by name; ``""`` is the recipe itself.
+        models: The model that each key or source kind holds, by name, and that of each kind of task as
+            ``task.KIND``; ``""`` is the recipe itself.
     """
     items = error.errors(include_url=False)
     lines = [_explain(item, document, models) for item in items[:_SHOWN]]
@@ -54,12 +55,12 @@ def _explain(item: Any, document: Document, models: Mapping[str, type[BaseModel]
     if kind == "missing":
         return f"{where}: key {loc[-1]!r} is missing."
     if kind == "union_tag_not_found":
-        return f"{where}: key 'kind' is missing. Allowed kinds: {_kinds(models)}."
+        return f"{where}: key 'kind' is missing. Allowed kinds: {', '.join(_kinds(loc, models))}."
     if kind == "union_tag_invalid":
-        close = suggestion(str(context["tag"]), models)
+        kinds = _kinds(loc, models)
         return (
-            f"{document.where((*loc, 'kind'))}: unknown kind {context['tag']!r}.{close} "
-            f"Allowed kinds: {_kinds(models)}."
+            f"{document.where((*loc, 'kind'))}: unknown kind {context['tag']!r}."
+            f"{suggestion(str(context['tag']), kinds)} Allowed kinds: {', '.join(kinds)}."
         )
     if kind == "value_error":
         return f"{where}: {context['error']}."
@@ -69,13 +70,19 @@ def _explain(item: Any, document: Document, models: Mapping[str, type[BaseModel]
     return f"{where}: {item['msg'].replace('Input', 'value').replace('Field', 'key')}, got {found}."
 
 
-def _kinds(models: Mapping[str, type[BaseModel]]) -> str:
-    return ", ".join(name for name, model in models.items() if "kind" in model.model_fields)
+def _kinds(loc: Sequence[str | int], models: Mapping[str, type[BaseModel]]) -> list[str]:
+    """The kinds that a place takes: those of tasks, or those of sources."""
+    prefix = "task." if loc[:1] == ("task",) else ""
+    return [
+        name.removeprefix("task.")
+        for name, model in models.items()
+        if "kind" in model.model_fields and name.startswith("task.") == bool(prefix)
+    ]
 
 
 def _keys(loc: Sequence[str | int], models: Mapping[str, type[BaseModel]]) -> list[str]:
     """The keys that the model at a place has, as the file spells them."""
-    model = models[""]
+    model, prefix = models[""], "task." if loc[:1] == ("task",) else ""
     for part in loc:
-        model = models.get(str(part), model)
+        model = models.get(f"{prefix}{part}", model)
     return [field.alias or name for name, field in model.model_fields.items()]

@@ -8,7 +8,7 @@ import numpy as np
 
 from calib.data.geometry import Geometry
 from calib.data.sample import Array, Batch, Padding, Sample
-from calib.errors import DatasetError
+from calib.errors import DatasetError, MixedShapesError
 
 __all__ = ["stack"]
 
@@ -54,7 +54,7 @@ def _plain(name: str, samples: Sequence[Sample]) -> dict[str, Array]:
     first = samples[0]
     for sample in samples[1:]:
         if sample.inputs[name].shape != first.inputs[name].shape:
-            raise DatasetError(
+            raise MixedShapesError(
                 f"Input {name!r} of sample {_where(sample)} has shape {sample.inputs[name].shape}, but "
                 f"{_where(first)} in the same batch has {first.inputs[name].shape}. "
                 "Resize all samples alike in the recipe, declare padding for this input, or use batch size 1."

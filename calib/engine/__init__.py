@@ -6,11 +6,11 @@ so that ``calib doctor`` works where that is what is broken.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from calib.engine.detect import GpuInfo, TensorRTInfo, detect_gpus, detect_tensorrt
 from calib.engine.telemetry import GpuReading, GpuReadings, TelemetrySampler
+from calib.lazy import lazy_names
 
 if TYPE_CHECKING:
     from calib.engine.api import Api, capture_log, load_api
@@ -116,9 +116,4 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'calib.engine' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOME)

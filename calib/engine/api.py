@@ -109,6 +109,11 @@ class Api:
         return self.features["timing_cache_calls"] and self.flavour == "tensorrt"
 
     @property
+    def whole_shapes(self) -> bool:
+        """Whether the parser takes a Shape of a part of the axes for one of all, as up to release 9."""
+        return self.flavour == "tensorrt" and self.release < (10, 0, 0)
+
+    @property
     def title(self) -> str:
         """Name and version for messages: "TensorRT 8.6.0"."""
         return f"{'TensorRT' if self.flavour == 'tensorrt' else 'TensorRT-RTX'} {self.version}"

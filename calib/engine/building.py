@@ -17,7 +17,7 @@ from calib.engine.build_request import BuildRequest
 from calib.engine.builder_run import BuildJob, BuiltPlan, run_builder
 from calib.engine.engine_cache import EngineCache, engine_key
 from calib.engine.engine_file import BuildRecord, Engine
-from calib.engine.network_source import hash_network, open_source, with_free_sizes
+from calib.engine.network_source import hash_network, open_source, with_free_sizes, with_whole_shapes
 from calib.engine.preparation import Prepared, Scales, prepare
 from calib.engine.shapes import InputRange, ShapesLike, resolve_shapes
 from calib.engine.target_device import TargetDevice, open_target
@@ -144,6 +144,8 @@ class _Build:
         ranges, shape_notes = resolve_shapes(self._model, shapes)
         prepared = prepare(api, self._request, self._model, self._scales)
         model, notes = with_free_sizes(prepared.model), (*shape_notes, *prepared.notes)
+        if api.whole_shapes:
+            model = with_whole_shapes(model)
         prepared = replace(prepared, model=model, notes=notes)
         with open_target(api, self._request) as device:
             key = self._key(api, prepared, ranges, device)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from calib.engine.inspector import EngineLayer, inspect_engine, parse_layers
 from calib.errors import EngineError
+from calib.files import read_bounded
 
 if TYPE_CHECKING:
     from calib.engine.api import Api
 
 __all__ = ["read_layers", "read_times", "set_usual_shapes"]
 
-_MAX_BYTES = 256 << 20
 _GZIP = b"\x1f\x8b"
 
 
@@ -35,7 +35,7 @@ def read_layers(path: str | os.PathLike[str]) -> tuple[EngineLayer, ...]:
     """
     source = Path(path)
     if _holds_json(source):
-        return parse_layers(_read(source), str(source))
+        return parse_layers(read_bounded(source, "file of layers or times", EngineError), str(source))
     if source.suffix.lower() == ".onnx":
         raise EngineError(
             f"{source} is an ONNX model, not an engine. Build one: calib build {source}; or see what "
@@ -106,7 +106,7 @@ def read_times(path: str | os.PathLike[str]) -> dict[str, float]:
     """
     source = Path(path)
     try:
-        document = json.loads(_read(source), strict=False)
+        document = json.loads(read_bounded(source, "file of layers or times", EngineError), strict=False)
     except (ValueError, RecursionError) as error:
         raise EngineError(f"{source} is not JSON, or cut off: {error}.") from error
     if isinstance(document, list):
@@ -135,15 +135,6 @@ def _of_trtexec(entries: list[Any]) -> dict[str, Any]:
 
 def _is_time(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
-
-
-def _read(source: Path) -> bytes:
-    try:
-        if source.stat().st_size > _MAX_BYTES:
-            raise EngineError(f"{source} is larger than {_MAX_BYTES >> 20} MiB.")
-        return source.read_bytes()
-    except OSError as error:
-        raise EngineError(f"Cannot read {source}: {_why(error)}.") from error
 
 
 def _why(error: OSError) -> str:

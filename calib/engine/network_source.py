@@ -13,8 +13,9 @@ from calib.files import sha256_file
 from calib.graph import OnnxModel
 from calib.graph.external import write_model
 from calib.graph.intake import PROTOBUF_LIMIT
+from calib.graph.whole_shapes import has_shape_ranges, split_shape_ranges
 
-__all__ = ["NetworkSource", "hash_network", "open_source", "with_free_sizes"]
+__all__ = ["NetworkSource", "hash_network", "open_source", "with_free_sizes", "with_whole_shapes"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,21 @@ def with_free_sizes(model: OnnxModel) -> OnnxModel:
         for axis in info.type.tensor_type.shape.dim:
             if axis.dim_param in repeated:
                 axis.ClearField("dim_param")
+    return OnnxModel(model.path, proto, model.external_files)
+
+
+def with_whole_shapes(model: OnnxModel) -> OnnxModel:
+    """The model without Shape nodes of a part of the axes, for parsers that take them for all axes.
+
+    A model without such nodes is given back as it is.
+
+    Args:
+        model: The model.
+    """
+    if not has_shape_ranges(model.proto.graph):
+        return model
+    proto = model.edited()
+    split_shape_ranges(proto)
     return OnnxModel(model.path, proto, model.external_files)
 
 

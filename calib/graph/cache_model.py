@@ -11,8 +11,8 @@ import onnx
 from calib.calibrators import Sidecar
 from calib.calibrators.cache_lint import Finding
 from calib.calibrators.cache_names import helper_reason, nearest_names
+from calib.graph.dependence import data_dependent_outputs
 from calib.graph.intake import OnnxModel
-from calib.graph.observed import data_dependent_outputs
 from calib.graph.subgraphs import all_graphs, inner_graphs
 
 __all__ = [
@@ -193,7 +193,7 @@ def _activations(model: OnnxModel) -> dict[str, int]:
     """Inputs and tensors that depend on them → element type, in network order; UNDEFINED if unknown."""
     weights = {tensor.name for tensor in model.proto.graph.initializer}
     names = [info.name for info in model.proto.graph.input if info.name not in weights]
-    names += data_dependent_outputs(model.proto)
+    names += data_dependent_outputs(model.proto.graph)
     types = _element_types(model.proto)
     return {name: types.get(name, onnx.TensorProto.UNDEFINED) for name in names}
 

@@ -20,10 +20,10 @@ from calib.graph.capability_table import (
     RELEASES,
     RESTRICTIONS,
 )
+from calib.graph.dependence import data_dependent_outputs
 from calib.graph.explanation import explain_float
 from calib.graph.graph_view import GraphView
 from calib.graph.intake import OnnxModel
-from calib.graph.observed import data_dependent_outputs
 from calib.graph.operators import FUSED, WEIGHTED, commutes, is_standard
 from calib.graph.placement import Plan, plan_placement
 from calib.graph.subgraphs import nodes_inside
@@ -235,7 +235,7 @@ def _general(reason: str) -> str:
 
 
 def _activations(model: OnnxModel) -> list[str]:
-    return [*(spec.name for spec in model.inputs), *data_dependent_outputs(model.proto)]
+    return [*(spec.name for spec in model.inputs), *data_dependent_outputs(model.proto.graph)]
 
 
 def _inside(proto: onnx.ModelProto) -> dict[tuple[str, str], int]:

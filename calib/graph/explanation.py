@@ -10,8 +10,9 @@ from typing import Any
 import onnx
 
 from calib.graph.graph_view import GraphView, label
-from calib.graph.operators import WEIGHTED, float_reason
+from calib.graph.operators import WEIGHTED, float_reason, is_standard
 from calib.graph.placement import LeftFloat, Plan
+from calib.graph.placement_rules import adds_constant
 from calib.graph.qdq_writer import Pair
 from calib.graph.shared_scales import SharedScale
 from calib.graph.subgraphs import nodes_inside
@@ -102,10 +103,16 @@ def explain_float(graph: GraphView, plan: Plan) -> tuple[tuple[FloatGroup, ...],
     groups: dict[tuple[str, str, str], list[str]] = {}
     for index, node in enumerate(graph.nodes):
         if index not in placed and label(node) not in named:
-            reason = float_reason(node, graph.functions)
+            reason = _float_reason(node, graph)
             groups.setdefault((node.op_type, node.domain, reason), []).append(label(node))
     found = (FloatGroup(*key, tuple(nodes)) for key, nodes in groups.items())
     return tuple(sorted(found, key=lambda group: -group.count)), tuple(_subgraphs(graph.nodes))
+
+
+def _float_reason(node: onnx.NodeProto, graph: GraphView) -> str:
+    if node.op_type == "Add" and is_standard(node) and adds_constant(node, graph):
+        return "adds a constant, as a bias does: nothing goes between it and what is before it"
+    return float_reason(node, graph.functions)
 
 
 def _subgraphs(nodes: Sequence[onnx.NodeProto]) -> Iterator[Subgraph]:

@@ -7,19 +7,22 @@ import re
 from typing import TYPE_CHECKING
 
 from calib.errors import ModelError
+from calib.graph.operators import is_standard
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
     from calib.graph.intake import OnnxModel
 
-__all__ = ["describe_fault", "plain_reason"]
+__all__ = ["describe_fault", "operator_without_kernel", "plain_reason"]
 
 _UNKNOWN_OP = re.compile(r"(?P<domain>\S*):(?P<op>\w+)\(-?\d+\) is not a registered function/op")
+_IN_NODE = re.compile(r'In Node, \("(?P<node>[^"]*)", (?P<op>\w+), "(?P<domain>[^"]*)"')
+_NO_KERNEL = re.compile(r"implementation for (?P<op>\w+)\(\d+\) node with name '(?P<node>[^']*)'")
 _PATTERNS = (
     _UNKNOWN_OP,
-    re.compile(r'In Node, \("(?P<node>[^"]*)", (?P<op>\w+), "(?P<domain>[^"]*)"'),
-    re.compile(r"implementation for (?P<op>\w+)\(\d+\) node with name '(?P<node>[^']*)'"),
+    _IN_NODE,
+    _NO_KERNEL,
     re.compile(r"while running (?P<op>\w+) node\. Name:'(?P<node>[^']*)'"),
 )
 
@@ -40,12 +43,40 @@ def describe_fault(error: Exception, source: OnnxModel | bytes | str | os.PathLi
     if match is None:
         return words
     place = _place(match.groupdict(), source)
-    if match.re is _UNKNOWN_OP or "implementation for" in match.group():
+    if match.re in (_UNKNOWN_OP, _NO_KERNEL):
         return (
             f"{place} has no CPU kernel in ONNX Runtime. "
             "Export the model without it, or cut the model before that node."
         )
     return f"{place}: {words}"
+
+
+def operator_without_kernel(
+    error: BaseException | None, source: OnnxModel | bytes | str | os.PathLike[str]
+) -> tuple[str, str] | None:
+    """Operator and domain of what ONNX Runtime has no kernel for; None where that is not what is wrong.
+
+    Args:
+        error: ONNX Runtime's exception.
+        source: The model, to look up a domain that the message does not name.
+    """
+    text = " ".join(str(error).split())
+    if match := _UNKNOWN_OP.search(text):
+        return match["op"], match["domain"]
+    if match := _NO_KERNEL.search(text):
+        return match["op"], _look_up(match["op"], None, match["node"], _proto(source))[0]
+    if match := _IN_NODE.search(text):
+        # ONNX Runtime knows the forms of a few of TensorRT's plug-ins, and each has several.
+        plugin = not match["domain"] and not is_standard(_bare(match["op"]))
+        if plugin or "No opset import for domain" in text:
+            return match["op"], match["domain"]
+    return None
+
+
+def _bare(operator: str) -> NodeProto:
+    from onnx import NodeProto
+
+    return NodeProto(op_type=operator)
 
 
 def _place(found: dict[str, str | None], source: OnnxModel | bytes | str | os.PathLike[str]) -> str:

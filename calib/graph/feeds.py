@@ -10,6 +10,7 @@ import numpy as np
 from calib.data import Array, Batch
 from calib.errors import DatasetError, ModelError
 from calib.graph.intake import TensorSpec
+from calib.graph.open_sizes import SizesSeen
 
 __all__ = ["FeedBuilder"]
 
@@ -34,11 +35,12 @@ class FeedBuilder:
         self._inputs = tuple(inputs)
         self._model = model
         self._notes: dict[str, None] = {}
+        self._sizes = SizesSeen(inputs)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Conversions that were made, a line each."""
-        return tuple(self._notes)
+        """Conversions that were made, and sizes that the model leaves open, a line each."""
+        return (*self._notes, *self._sizes.notes)
 
     def feeds(self, batch: Batch) -> dict[str, Array]:
         """The arrays to feed.
@@ -121,6 +123,7 @@ class FeedBuilder:
                 "Mind the axis order (channels first or last) and the size in the recipe."
             )
         self._check_finite(spec, array, batch)
+        self._sizes.add(spec.name, array.shape)
         return self._cast(spec, array, f"Sample {batch.origins[0]}")
 
     def _check_finite(self, spec: TensorSpec, array: Array, batch: Batch) -> None:

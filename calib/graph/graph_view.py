@@ -10,6 +10,7 @@ import onnx
 
 from calib.calibrators import unusable_reason
 from calib.calibrators.cache_lint import mask_tensors
+from calib.graph.dependence import data_dependent_outputs
 from calib.graph.subgraphs import names_read_inside
 from calib.graph.weights import constants
 
@@ -34,6 +35,7 @@ class GraphView:
 
     def __init__(self, proto: onnx.ModelProto, scales: Mapping[str, float]) -> None:
         self.scales = scales
+        self._graph = proto.graph
         self.nodes = list(proto.graph.node)
         self.constants = constants(proto.graph)
         self.producer = {name: index for index, node in enumerate(self.nodes) for name in node.output if name}
@@ -42,6 +44,13 @@ class GraphView:
         self.readers.update(name for node in self.nodes for name in names_read_inside(node))
         self.functions = frozenset(function.name for function in proto.functions)
         self._masks = mask_tensors(scales)
+
+    @cached_property
+    def moving(self) -> frozenset[str]:
+        """The tensors that depend on the data; all others are constants, or computed from constants."""
+        weights = {tensor.name for tensor in self._graph.initializer}
+        inputs = {info.name for info in self._graph.input} - weights
+        return frozenset(inputs.union(data_dependent_outputs(self._graph)))
 
     def obstacle(self, tensor: str) -> str:
         """Why an activation's scale cannot be used; empty where it can."""

@@ -38,7 +38,7 @@ class HalfError:
     Attributes:
         overflows: Tensors that hold infinities or NaN there and not in float32, in network order.
         sqnr_db: Float output → signal to quantization noise against float32, in dB, over all batches;
-            infinite where there is no error.
+            infinite where there is no error. Outputs that ONNX Runtime cannot compute are not in it.
     """
 
     overflows: tuple[str, ...]
@@ -88,7 +88,7 @@ def compare_half(model: OnnxModel, half: OnnxModel, feeds: Feeds, before: Observ
     exact, rounded = ObservedSession(model), ObservedSession(simulate_float16(half))
     outputs = [spec.name for spec in model.outputs if spec.dtype.kind == "f"]
     overflows: dict[str, None] = {}
-    sums = {name: np.zeros(2) for name in outputs}
+    sums: dict[str, Array] = {}
     for batch in feeds:
         wanted = exact.run(batch, slot=0)
         found = rounded.run(_cast(batch, half), slot=0)
@@ -97,7 +97,7 @@ def compare_half(model: OnnxModel, half: OnnxModel, feeds: Feeds, before: Observ
         overflows.update(dict.fromkeys(n for n in shared if not math.isfinite(_largest(found[n]))))
         for name in outputs:
             if name in wanted and name in found:
-                sums[name] += _powers(wanted[name], found[name])
+                sums[name] = sums.get(name, np.zeros(2)) + _powers(wanted[name], found[name])
     return HalfError(tuple(overflows), {name: _decibels(*pair) for name, pair in sums.items()})
 
 

@@ -75,6 +75,11 @@ class OnnxModel:
         return tuple(_spec(info, self.path) for info in self.proto.graph.output)
 
     @property
+    def metadata(self) -> dict[str, str]:
+        """What the model's maker wrote into it, by key."""
+        return {entry.key: entry.value for entry in self.proto.metadata_props}
+
+    @property
     def opset(self) -> int:
         """Version of the default operator set; 0 where the model does not use it."""
         versions = [entry.version for entry in self.proto.opset_import if entry.domain in ("", "ai.onnx")]

@@ -23,6 +23,7 @@ from calib.graph.collection import Collector
 from calib.graph.feeds import FeedBuilder
 from calib.graph.intake import OnnxModel
 from calib.graph.observed import ObservedSession
+from calib.graph.open_sizes import asking_for_a_size
 from calib.progress import track
 
 __all__ = [
@@ -112,7 +113,7 @@ class CalibrationJob:
         if isinstance(self.dataset, Stream):
             raise UsageError("A reader is read in order and whole: it has no ranges of batches.")
         samples = range(start * self._size, min(stop * self._size, len(self.dataset)))
-        batches = self.dataset.subset(samples).batches(self._size)
+        batches = asking_for_a_size(self.dataset.subset(samples).batches(self._size), self.model)
         return self._going_on(batches, self.dataset, samples.start) if self.dataset.state else batches
 
     @staticmethod
@@ -235,7 +236,7 @@ def count_range(
         batches=job.batches,
         calibrator=calibrator,
         tensorrt=job.tensorrt,
-        notes=job.dataset.notes,
+        notes=(*job.dataset.notes, *session.notes),
     )
     with _collector(job, session, calibrator, only) as collector:
         saver = _Saver(partial, state)
@@ -277,7 +278,7 @@ def count_stream(job: CalibrationJob, stream: Stream) -> Counted:
             batches=job.batches,
             calibrator=calibrator,
             tensorrt=job.tensorrt,
-            notes=stream.notes,
+            notes=(*stream.notes, *session.notes),
         )
         return Counted(partial, collector.notes)
 

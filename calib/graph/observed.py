@@ -10,12 +10,13 @@ import onnx
 
 from calib.data import Array
 from calib.errors import ModelError
+from calib.graph.dependence import data_dependent_outputs
 from calib.graph.faults import describe_fault
 from calib.graph.intake import OnnxModel
-from calib.graph.runtime import open_session, runtime_errors, session_options
-from calib.graph.subgraphs import names_read_inside
+from calib.graph.runnable import open_runnable
+from calib.graph.runtime import runtime_errors, session_options
 
-__all__ = ["ObservedSession", "data_dependent_outputs", "pooling_sources"]
+__all__ = ["ObservedSession", "pooling_sources"]
 
 _FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 _POOLING = ("MaxPool", "AveragePool")
@@ -38,14 +39,17 @@ class ObservedSession:
     Attributes:
         source_of: Every tensor that gets a range, in network order → the observed tensor that it is
             taken from, which is itself but for pooling outputs.
+        notes: What ONNX Runtime has no kernel for and is not observed, such as plug-ins of TensorRT, with
+            what depends on it.
 
     Raises:
         ModelError: ONNX Runtime cannot load the model, or nothing in it can be observed.
     """
 
     def __init__(self, model: OnnxModel, threads: int | None = None) -> None:
-        self._model = model
-        self._session = open_session(_with_every_output(model), session_options(threads=threads))
+        self._session, part = open_runnable(model, _with_every_output, session_options(threads=threads))
+        self._model = model = part.model
+        self.notes = part.notes
         types = {output.name: output.type for output in self._session.get_outputs()}
         self.source_of = _sources(model, types)
         self._order = tuple(dict.fromkeys(self.source_of.values()))
@@ -115,7 +119,7 @@ def _sources(model: OnnxModel, types: Mapping[str, str]) -> dict[str, str]:
     """Every float tensor that depends on the data → the tensor that its range is taken from."""
     pools = pooling_sources(model.proto)
     found = {spec.name: spec.name for spec in model.inputs if spec.dtype.kind == "f"}
-    for name in data_dependent_outputs(model.proto):
+    for name in data_dependent_outputs(model.proto.graph):
         source = pools.get(name, name)
         if source in found or types.get(source) in _FLOATS:
             found[name] = source
@@ -127,22 +131,11 @@ def _with_every_output(model: OnnxModel) -> OnnxModel:
     proto = model.edited()
     present = {output.name for output in proto.graph.output}
     pools = pooling_sources(proto)
-    names = [name for name in data_dependent_outputs(proto) if name not in present and name not in pools]
+    names = [
+        name for name in data_dependent_outputs(proto.graph) if name not in present and name not in pools
+    ]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     return OnnxModel(model.path, proto)
-
-
-def data_dependent_outputs(proto: onnx.ModelProto) -> list[str]:
-    """Outputs of nodes of the main graph that depend on its data inputs, in network order."""
-    weights = {tensor.name for tensor in proto.graph.initializer}
-    dependent = {info.name for info in proto.graph.input} - weights
-    names: list[str] = []
-    for node in proto.graph.node:
-        if dependent.intersection(node.input) or dependent & names_read_inside(node):
-            outputs = [name for name in node.output if name]
-            dependent.update(outputs)
-            names.extend(outputs)
-    return names
 
 
 def pooling_sources(proto: onnx.ModelProto) -> dict[str, str]:

@@ -11,7 +11,16 @@ from types import MappingProxyType
 
 import onnx
 
-__all__ = ["AVERAGES", "FUSED", "QUANTIZED_OPERATORS", "WEIGHTED", "commutes", "float_reason", "is_standard"]
+__all__ = [
+    "AVERAGES",
+    "FUSED",
+    "QUANTIZED_OPERATORS",
+    "WEIGHTED",
+    "commutes",
+    "float_reason",
+    "is_standard",
+    "moved_outputs",
+]
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators with a weight, which run in INT8 when data and weight are dequantized."""
@@ -31,7 +40,8 @@ QUANTIZED_OPERATORS = frozenset((*_QDQ, *_INTEGER))
 
 # Operators that a pair commutes with: their outputs hold values of their inputs and no others.
 _VIEWS = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
-_COMMUTING = frozenset((*_VIEWS, "MaxPool", "Slice", "Split", "Concat"))
+_SHUFFLES = ("DepthToSpace", "SpaceToDepth")
+_COMMUTING = frozenset((*_VIEWS, *_SHUFFLES, "MaxPool", "Slice", "Split", "Concat", "Dropout"))
 _DOMAINS = ("", "ai.onnx")
 
 _BOTH_SIDES = "INT8 only with a pair on both sides, which splits fusions"
@@ -86,7 +96,23 @@ def commutes(node: onnx.NodeProto) -> bool:
         return False
     if node.op_type in ("Resize", "Upsample"):
         return _text(node, "mode", "nearest") == "nearest"
+    if node.op_type == "Dropout":
+        return not _trains(node)
     return node.op_type in _COMMUTING
+
+
+def moved_outputs(node: onnx.NodeProto) -> list[str]:
+    """The outputs of a node that commutes which hold its values: no mask of a Dropout, no indices.
+
+    >>> moved_outputs(onnx.helper.make_node("Dropout", ["x"], ["y", "mask"]))
+    ['y']
+    """
+    return list(node.output if node.op_type == "Split" else node.output[:1])
+
+
+def _trains(node: onnx.NodeProto) -> bool:
+    """Whether a Dropout may be asked to drop values: its third input says so, and exporters leave it out."""
+    return len(node.input) > 2 and bool(node.input[2])
 
 
 def _text(node: onnx.NodeProto, name: str, default: str) -> str:
@@ -109,7 +135,7 @@ def float_reason(node: onnx.NodeProto, functions: Iterable[str] = ()) -> str:
         domain = node.domain or "ai.onnx"
         return f"custom operator of domain {domain!r}: pairs would have to be inside of it"
     if node.op_type in ("Resize", "Upsample"):
-        return (
-            "moves values; a pair after it commutes with it" if commutes(node) else "needs no pair of its own"
-        )
+        return _MOVES if commutes(node) else "needs no pair of its own"
+    if node.op_type == "Dropout" and _trains(node):
+        return "it drops values in training"
     return _REASONS.get(node.op_type, "no rule places a pair on it")

@@ -7,8 +7,11 @@ from google.protobuf.message import EncodeError
 from onnx import version_converter
 
 from calib.errors import ModelError
+from calib.graph.foreign import give_domain, take_domain
 from calib.graph.intake import OnnxModel
+from calib.graph.old_resizing import NEW_RESIZE, mend_resizing
 from calib.graph.targets import Target
+from calib.graph.whole_shapes import split_shape_ranges
 
 __all__ = ["QDQ_OPSET", "fit_opset", "raise_opset"]
 
@@ -45,6 +48,8 @@ def fit_opset(model: OnnxModel, target: Target) -> tuple[onnx.ModelProto, list[s
             f"(torch.onnx.export(..., opset_version={target.most_opset})), or choose another --target."
         )
     proto, notes = raise_opset(model, target.least_opset)
+    if target.whole_shapes and (split := split_shape_ranges(proto)):
+        notes.append(f"{split} Shape nodes of a part of the axes split in two: {target.name} reads no part")
     if target.sure_opset is not None and model.opset > target.sure_opset:
         notes.append(
             f"opset {model.opset}: the first releases of {target.name} read up to {target.sure_opset}"
@@ -76,8 +81,12 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
     del proto.graph.input[:]
     proto.graph.input.extend(inputs)
     proto.ir_version = max(proto.ir_version, _QDQ_IR_VERSION)
+    give_domain(proto)
+    resizing: list[str] = []
     try:
         converted = version_converter.convert_version(proto, least)
+        if model.opset < NEW_RESIZE:
+            resizing = mend_resizing(converted)
         onnx.checker.check_model(converted)
     except _CONVERSION_ERRORS as error:
         reason = str(error).strip().splitlines()[0]
@@ -86,8 +95,13 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
             f"failed: {reason}. Export the network again with opset {least} or higher."
         ) from error
     converted.ir_version = proto.ir_version
-    notes = [f"opset raised from {model.opset} to {least}: {_needing(least)} it"]
+    take_domain(converted)
+    notes = [f"opset raised from {model.opset} to {least}: {_needing(least)} it", *resizing]
+    if proto.ir_version > model.proto.ir_version:
+        was, now = model.proto.ir_version, proto.ir_version
+        notes.append(f"IR version raised from {was} to {now}: opset {least} came with it")
     lost = _restore_names(model.proto.graph, converted.graph)
+    _restore_node_names(model.proto.graph, converted.graph)
     if lost:
         notes.append(f"tensors that the new opset computes otherwise stay in float: {', '.join(lost[:5])}")
     return converted, notes
@@ -121,6 +135,14 @@ def _restore_names(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]
         for node in after.node:
             node.input[:] = [renamed.get(name, name) for name in node.input]
             node.output[:] = [renamed.get(name, name) for name in node.output]
+
+
+def _restore_node_names(before: onnx.GraphProto, after: onnx.GraphProto) -> None:
+    """Names nodes that the converter made of others, by what they compute."""
+    called = {node.output[0]: node.name for node in before.node if node.output and node.name}
+    for node in after.node:
+        if not node.name and node.output:
+            node.name = called.get(node.output[0], "")
 
 
 def _changed_inputs(now: onnx.NodeProto, was: onnx.NodeProto | None) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from calib.errors import UsageError
+from calib.graph.attention import attention_in_float
 from calib.graph.graph_view import GraphView, label
 from calib.graph.operators import WEIGHTED
 from calib.graph.placement_rules import (
@@ -79,6 +80,7 @@ def plan_placement(
     keep_float: Sequence[str] = (),
     *,
     share: bool = False,
+    float_attention: bool = False,
 ) -> Plan:
     """Decides what is quantized.
 
@@ -88,12 +90,14 @@ def plan_placement(
         keep_float: Regular expressions; a node whose name, or the name of one of whose outputs, one of
             them finds is left in float.
         share: Give one scale to tensors whose pairs TensorRT moves to one place.
+        float_attention: Leave the multiplications of a network with attention in float.
 
     Raises:
         UsageError: A regular expression is none, or finds nothing in the model.
     """
     graph = GraphView(proto, scales)
-    kept = nodes_kept(graph.nodes, keep_float)
+    kept = attention_in_float(graph) if float_attention else {}
+    kept.update(nodes_kept(graph.nodes, keep_float))
     plan = Plan()
     _place_weighted(plan, graph, kept)
     _place_skips(plan, graph, kept)

@@ -8,10 +8,11 @@ from math import prod
 import onnx
 
 from calib.graph.graph_view import GraphView
-from calib.graph.operators import AVERAGES, FUSED, commutes
+from calib.graph.operators import AVERAGES, FUSED, commutes, moved_outputs
 from calib.graph.weights import as_array
 
 __all__ = [
+    "adds_constant",
     "channel_axis",
     "fused_convolution",
     "is_average",
@@ -26,6 +27,8 @@ _LONG_SUM = 2048
 
 # TensorRT's documentation of IConvolutionLayer and IDeconvolutionLayer, num_groups.
 _GROUP_MULTIPLE = 4
+
+_FOLDED = ("BatchNormalization", "Identity", "Dropout")
 
 _RANK_KEPT = FUSED | {"Add", "Mul", "Concat", "MaxPool", "AveragePool", "Identity", "Dropout"}
 
@@ -92,10 +95,21 @@ def channel_axis(node: onnx.NodeProto, graph: GraphView) -> int:
     return len(graph.constants[node.input[1]].dims) - 1
 
 
+def adds_constant(node: onnx.NodeProto, graph: GraphView) -> bool:
+    """Whether an Add adds what no data changes: a bias, such as PaddlePaddle writes as a reshaped constant.
+
+    Args:
+        node: An Add.
+        graph: Its graph.
+    """
+    return any(name not in graph.moving or _is_bias(name, graph) for name in node.input)
+
+
 def fused_convolution(tensor: str, graph: GraphView, quantized: set[int]) -> int | None:
     """The quantized convolution that an Add on this tensor fuses into.
 
-    It makes the tensor itself or through a BatchNormalization, and nothing else reads what is between.
+    It makes the tensor itself or through what is folded into it: a BatchNormalization, a bias,
+    or nothing at all in inference. Nothing else reads what is between.
 
     Args:
         tensor: An input of an Add.
@@ -103,11 +117,30 @@ def fused_convolution(tensor: str, graph: GraphView, quantized: set[int]) -> int
         quantized: Indices of the nodes that run in INT8.
     """
     index = _only_producer(tensor, graph)
-    if index is not None and graph.nodes[index].op_type == "BatchNormalization":
-        index = _only_producer(graph.nodes[index].input[0], graph)
+    while index is not None and (folded := _folded_input(graph.nodes[index], graph)):
+        index = _only_producer(folded, graph)
     if index is None or index not in quantized or graph.nodes[index].op_type not in _CONVOLUTIONS:
         return None
     return index
+
+
+def _folded_input(node: onnx.NodeProto, graph: GraphView) -> str:
+    """The data of a node that is folded into a convolution before it; empty where it is no such node."""
+    if node.op_type == "Add":
+        data = [name for name in node.input if not _is_bias(name, graph)]
+        return data[0] if len(data) == 1 else ""
+    folded = node.op_type in _FOLDED and (node.op_type != "Dropout" or commutes(node))
+    return str(node.input[0]) if folded else ""
+
+
+def _is_bias(tensor: str, graph: GraphView) -> bool:
+    """Whether a tensor is a constant vector in any shape: a value for each channel, or one for all."""
+    while tensor not in graph.constants:
+        index = graph.producer.get(tensor)
+        if index is None or graph.nodes[index].op_type not in ("Reshape", "Unsqueeze"):
+            return False
+        tensor = graph.nodes[index].input[0]
+    return sum(size > 1 for size in graph.constants[tensor].dims) <= 1
 
 
 def _only_producer(tensor: str, graph: GraphView) -> int | None:
@@ -129,7 +162,7 @@ def skip_input(node: onnx.NodeProto, graph: GraphView, quantized: set[int]) -> i
         quantized: Indices of the nodes that run in INT8.
     """
     left, right = node.input
-    if left == right or left in graph.constants or right in graph.constants:
+    if left == right or adds_constant(node, graph):
         return None
     found = [(fused_convolution(main, graph, quantized), skip) for main, skip in ((left, 1), (right, 0))]
     candidates = sorted((graph.depth[index], index, skip) for index, skip in found if index is not None)
@@ -186,7 +219,7 @@ def _rank(tensor: str, graph: GraphView) -> int:
             return 0 if weight is None else len(weight.dims)
         if node.op_type not in _RANK_KEPT:
             return 0
-        tensor = next((name for name in node.input if name and name not in graph.constants), "")
+        tensor = next((name for name in node.input if name in graph.moving), "")
     return 0
 
 
@@ -219,4 +252,4 @@ def _moves_to_pairs(index: int, graph: GraphView, placed: Collection[tuple[int, 
     node = graph.nodes[index]
     if not commutes(node) or node.op_type in ("Concat", "MaxPool"):
         return False
-    return all(_reaches_pairs(name, graph, placed) for name in node.output if name)
+    return all(_reaches_pairs(name, graph, placed) for name in moved_outputs(node))

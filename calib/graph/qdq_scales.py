@@ -11,8 +11,8 @@ import onnx
 
 from calib.data import Array
 from calib.errors import ModelError
+from calib.graph.dependence import data_dependent_outputs
 from calib.graph.intake import OnnxModel
-from calib.graph.observed import data_dependent_outputs
 from calib.graph.weights import as_array, constants
 
 __all__ = ["QdqScales", "read_qdq_scales"]
@@ -53,7 +53,7 @@ def read_qdq_scales(model: OnnxModel) -> QdqScales:
     """
     graph = model.proto.graph
     known = constants(graph)
-    activations = {info.name for info in graph.input} | set(data_dependent_outputs(model.proto))
+    activations = {info.name for info in graph.input} | set(data_dependent_outputs(graph))
     activations -= {tensor.name for tensor in graph.initializer}
     names = _Names(graph)
     scales: dict[str, float] = {}

@@ -133,6 +133,7 @@ class QdqWriter:
         self._before.setdefault(min(users), []).extend(self._weight_nodes(name, weight, restored))
         for index in users:
             nodes[index].input[1] = restored
+            _state_kernel_shape(nodes[index], weight.values.shape)
         rule = f"weight of {nodes[users[0]].op_type}, a scale for each channel of axis {axis}"
         readers = tuple(label(nodes[i]) for i in users)
         return Pair(name, float(weight.scales.max()), readers, weight=True, rule=rule)
@@ -161,6 +162,16 @@ class QdqWriter:
         unique = self._fresh(name)
         self._graph.initializer.append(numpy_helper.from_array(np.asarray(value, order="C"), unique))
         return unique
+
+
+def _state_kernel_shape(node: onnx.NodeProto, weight: Sequence[int]) -> None:
+    """Writes the size of a convolution's kernel as an attribute, where a model leaves it to the weight.
+
+    TensorRT's parser cannot see the size of a weight that comes out of a DequantizeLinear: "The input tensor
+    shape misaligns with the input kernel shape".
+    """
+    if node.op_type in ("Conv", "ConvTranspose") and all(a.name != "kernel_shape" for a in node.attribute):
+        node.attribute.append(helper.make_attribute("kernel_shape", list(weight[2:])))
 
 
 def _rule(readers: Sequence[onnx.NodeProto]) -> str:

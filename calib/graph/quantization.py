@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from calib.calibrators import CalibrationCache, read_sidecar
 from calib.calibrators.amax import amax_of
-from calib.errors import CacheError, ModelError
+from calib.errors import CacheError, ModelError, UsageError
 from calib.files import check_writable
+from calib.graph.attention import Attention
 from calib.graph.cache_model import compare_names, lint_provenance
 from calib.graph.explanation import Explanation, explain_float, explanation_notes
 from calib.graph.external import check_model_path, write_model
@@ -19,7 +21,7 @@ from calib.graph.intake import OnnxModel, load_model
 from calib.graph.opset import fit_opset
 from calib.graph.placement import LeftFloat, Plan, plan_placement
 from calib.graph.qdq_writer import Pair, QdqWriter
-from calib.graph.targets import DEFAULT_TARGET, FloatType, find_target, typed_target
+from calib.graph.targets import DEFAULT_TARGET, FloatType, Target, find_target, typed_target
 from calib.graph.validity import check_valid
 
 __all__ = ["Pair", "QuantizedModel", "quantize", "quantize_model"]
@@ -63,6 +65,7 @@ def quantize(
     target: str = DEFAULT_TARGET,
     share_scales: bool = False,
     float_type: FloatType = "fp32",
+    attention: Attention = "auto",
 ) -> QuantizedModel:
     """Writes the scales of a calibration cache into a model as Q/DQ nodes.
 
@@ -79,6 +82,8 @@ def quantize(
             TensorRT 8.6.0 built an engine with wrong results from a U-Net with shared scales.
         float_type: "fp16" converts what is not INT8 to float16, scales included, where the cache's ranges
             allow it: the strongly typed form of TensorRT's "best" precision.
+        attention: What becomes of MatMul and Gemm in a network with attention: "int8", "float", or "auto":
+            float for TensorRT 8.6, where pairs on them are slower than FP16.
 
     Returns:
         The model and what was placed; its notes say how well the cache fits.
@@ -97,7 +102,13 @@ def quantize(
     if strict and fit.faults:
         raise CacheError(f"The cache does not fit {network.path}. {' '.join((*fit.faults, fit.summary))}")
     result = quantize_model(
-        network, scales, keep_float, target=target, share_scales=share_scales, float_type=float_type
+        network,
+        scales,
+        keep_float,
+        target=target,
+        share_scales=share_scales,
+        float_type=float_type,
+        attention=attention,
     )
     if out is not None:
         write_model(result.model, out)
@@ -137,6 +148,7 @@ def quantize_model(
     target: str = DEFAULT_TARGET,
     share_scales: bool = False,
     float_type: FloatType = "fp32",
+    attention: Attention = "auto",
 ) -> QuantizedModel:
     """Adds Q/DQ nodes to a model: symmetric INT8, zero points 0, weights per channel, bias in float.
 
@@ -152,6 +164,7 @@ def quantize_model(
             TensorRT 8.6.0 built an engine with wrong results from a U-Net with shared scales.
         float_type: As in ``quantize``; ``cache`` bounds the values as a calibration cache does, and as
             exact ranges if it is another mapping.
+        attention: As in ``quantize``.
 
     Raises:
         ModelError: The model is quantized already, its opset is none for the target, or nothing in it
@@ -162,13 +175,14 @@ def quantize_model(
     half = float_type == "fp16"
     _refuse_quantized(model)
     proto, notes = fit_opset(model, form)
-    plan = plan_placement(proto, cache, keep_float, share=share_scales)
+    in_float = _attention_in_float(attention, form)
+    plan = plan_placement(proto, cache, keep_float, share=share_scales, float_attention=in_float)
     if not plan.weights:
         raise ModelError(f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan)}")
     groups, subgraphs = explain_float(GraphView(proto, cache), plan)
     multiplies = any(node.op_type == "MatMul" for node in proto.graph.node)
-    in_float = multiplies and form.weights == "but for matmul"
-    writer = QdqWriter(proto, cache, float_weights=in_float, half_scales=half)
+    float_weights = multiplies and form.weights == "but for matmul"
+    writer = QdqWriter(proto, cache, float_weights=float_weights, half_scales=half)
     pairs = tuple(writer.apply(plan))
     result = OnnxModel(model.path.with_suffix(".int8.onnx"), proto, model.external_files)
     check_valid(result, "quantized")
@@ -177,6 +191,12 @@ def quantize_model(
     notes += explanation_notes(explanation)
     quantized = QuantizedModel(result, pairs, left, tuple(notes), explanation, form.name)
     return _with_half_rest(quantized, cache) if half else quantized
+
+
+def _attention_in_float(attention: str, target: Target) -> bool:
+    if attention not in get_args(Attention):
+        raise UsageError(f"--attention must be one of {', '.join(get_args(Attention))}, got {attention!r}.")
+    return target.float_attention if attention == "auto" else attention == "float"
 
 
 def _with_half_rest(quantized: QuantizedModel, cache: Mapping[str, float]) -> QuantizedModel:
@@ -202,6 +222,11 @@ def _why_nothing(plan: Plan) -> str:
     if not plan.left_float:
         return "It has no Conv, ConvTranspose, Gemm or MatMul."
     first = plan.left_float[0]
+    if any("--attention int8" in left.reason for left in plan.left_float):
+        return (
+            f"{first.op} {first.node!r}: {first.reason}. Build it in FP16 (calib build --precision fp16), or "
+            "quantize it for another --target."
+        )
     if all("float16" in left.reason for left in plan.left_float):
         return (
             f"{first.op} {first.node!r}: {first.reason}. Q/DQ scales are float32, which float16 tensors "

@@ -14,7 +14,7 @@ import onnx
 
 from calib.calibrators.amax import amax_of
 from calib.graph.graph_view import GraphView, label
-from calib.graph.operators import commutes
+from calib.graph.operators import commutes, moved_outputs
 
 __all__ = ["MOST_RATIO", "SharedScale", "concat_warnings", "share_scales"]
 
@@ -88,8 +88,7 @@ class _Joined:
 def _moved(node: onnx.NodeProto, graph: GraphView) -> list[str]:
     """The tensors on both sides of a node that only moves values."""
     inputs = node.input if node.op_type == "Concat" else node.input[:1]
-    outputs = node.output if node.op_type == "Split" else node.output[:1]
-    return [name for name in (*inputs, *outputs) if name and name not in graph.constants]
+    return [name for name in (*inputs, *moved_outputs(node)) if name and name not in graph.constants]
 
 
 def concat_warnings(graph: GraphView, tensors: Iterable[str]) -> Iterator[str]:
@@ -121,5 +120,5 @@ def _downstream(tensor: str, graph: GraphView) -> set[str]:
     reached = {tensor}
     for node in graph.nodes:
         if commutes(node) and reached.intersection(node.input):
-            reached.update(node.output)
+            reached.update(moved_outputs(node))
     return reached

@@ -38,6 +38,8 @@ class Target:
             "but for matmul", where all weights of a model with a MatMul stay in float, with both nodes,
             which the builder folds.
         remark: What is to know about the runtime.
+        float_attention: Whether the multiplications of a network with attention are faster in float.
+        whole_shapes: Whether its parser takes every Shape for that of all axes, whatever part is asked for.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Target:
     scale_types: tuple[FloatType, ...]
     weights: Literal["int8", "but for matmul"]
     remark: str
+    float_attention: bool = False
+    whole_shapes: bool = False
 
 
 # onnx-tensorrt, docs/operators.md and builtin_op_importers.cpp of each release; TensorRT's release notes.
@@ -63,6 +67,8 @@ _ALL = (
         # convertMyelinWeightsToFp32, "params.weights.type() != DataType::kINT8".
         "but for matmul",
         "Build with the INT8 flag set and without a calibrator.",
+        float_attention=True,
+        whole_shapes=True,
     ),
     Target(
         "tensorrt-10",

@@ -21,6 +21,7 @@ from calib.graph.torch_faults import explain_fault
 from calib.graph.torch_inputs import NetworkInput
 from calib.graph.torch_names import name_nodes
 from calib.graph.torch_pooling import restore_global_pooling
+from calib.graph.whole_shapes import split_shape_ranges
 
 if TYPE_CHECKING:
     from torch import nn
@@ -116,6 +117,8 @@ def trace(
     name_nodes(proto, {path for path, _ in module.named_modules()})
     if opset == LOWEST_OPSET:
         lower_to_17(proto, name)
+        # The runtime that needs opset 17 is TensorRT 8.6, which reads whole shapes alone.
+        split_shape_ranges(proto)
     written = next(entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
     if written != opset:
         raise ModelError(

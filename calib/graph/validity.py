@@ -6,12 +6,10 @@ import onnx
 
 from calib.errors import ModelError
 from calib.graph.cache_model import without_large_weights
+from calib.graph.foreign import give_domain, has_foreign_nodes
 from calib.graph.intake import PROTOBUF_LIMIT, OnnxModel
-from calib.graph.operators import is_standard
 
 __all__ = ["check_valid"]
-
-_FOREIGN = "calib.plugins"
 
 
 def check_valid(model: OnnxModel, form: str, source: OnnxModel | None = None) -> None:
@@ -43,14 +41,9 @@ def _fault(model: OnnxModel) -> onnx.checker.ValidationError | None:
 
 def _with_foreign_domain(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model as the checker takes it: TensorRT's parser reads plug-ins of ONNX's own domain as well."""
-    functions = {function.name for function in proto.functions}
-    foreign = [n.op_type not in functions and not n.domain and not is_standard(n) for n in proto.graph.node]
-    if not any(foreign):
+    if not has_foreign_nodes(proto):
         return proto
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    for node, apart in zip(copy.graph.node, foreign, strict=True):
-        if apart:
-            node.domain = _FOREIGN
-    copy.opset_import.append(onnx.helper.make_opsetid(_FOREIGN, 1))
+    give_domain(copy)
     return copy

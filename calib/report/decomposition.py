@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from calib.report import numbers
+from calib.report.metrics import loss_interval_text, loss_text, value_text, wording
 from calib.report.text import visible
 from calib.validation.decomposition import Decomposition, PartLoss
 
@@ -17,7 +18,8 @@ def decomposition_lines(found: Decomposition) -> tuple[str, ...]:
     """
     outputs = [output.output for output in found.parts[0].outputs]
     rows = [_cells(part, output) for output in outputs for part in found.parts]
-    header = ("Output", "Part", "SQNR", "Noise", "Top-1", "Drop (95% interval)")
+    main = next((metric.name for part in found.parts for metric in part.metrics), "top1")
+    header = ("Output", "Part", "SQNR", "Noise", wording(main).title, "Drop (95% interval)")
     table = [header, *rows]
     used = [column for column in range(len(header)) if any(row[column] for row in rows)]
     widths = {column: max(len(row[column]) for row in table) for column in used}
@@ -30,13 +32,12 @@ def _cells(part: PartLoss, output: str) -> tuple[str, ...]:
     errors = next(one for one in part.outputs if one.output == output)
     share = part.noise_shares[output]
     level = "no error" if errors.verdict == "equal" else f"{numbers.decibels(errors.sqnr_db)} dB"
-    top1 = next((metric for metric in part.metrics if metric.name == "top1"), None)
-    ends = None if top1 is None else numbers.points_interval(top1.drop_low, top1.drop_high, top1.count)
+    main = next((metric for metric in part.metrics if not metric.name.endswith("_agreement")), None)
     return (
         visible(output),
         part.part,
         level,
         numbers.MISSING if share is None else f"{100 * share:.0f}%",
-        "" if top1 is None else numbers.percent(top1.value, top1.count),
-        "" if top1 is None else f"{numbers.points(top1.drop, top1.count)} ({ends})",
+        "" if main is None else value_text(main),
+        "" if main is None else f"{loss_text(main)} ({loss_interval_text(main)})",
     )

@@ -9,6 +9,7 @@ from calib.report import numbers
 from calib.report.blocks import Figure
 from calib.report.charts import NARROW, WIDE, Point, Scale, Strip, draw_scatter, draw_strips
 from calib.report.merge import Merged, Row
+from calib.report.metrics import interval_text, main_metric, sentence_start, value_text, wording
 from calib.report.palette import look_of
 from calib.report.text import visible
 from calib.validation.results import Latency, Metric
@@ -16,19 +17,13 @@ from calib.validation.results import Latency, Metric
 __all__ = ["accuracy_figures", "batch_words", "latency_figures"]
 
 _MOST_DOTS = 150
-_TITLES = {
-    "top1": "Top-1 accuracy (%)",
-    "top1_agreement": "Top-1 agreement with the baseline (%)",
-    "sqnr": "SQNR of the worst output (dB)",
-}
-_MEANING = {
-    "top1": "top-1 accuracy with its {interval}",
-    "top1_agreement": "share of samples with the baseline's answer, with its {interval}",
-    "sqnr": (
-        "SQNR of the worst output; a dashed line is a run without one "
-        "(the baseline, no error, or outputs that cannot be compared)"
-    ),
-}
+_SQNR_TITLE = "SQNR of the worst output (dB)"
+_SQNR_MEANING = (
+    "SQNR of the worst output; a dashed line is a run without one "
+    "(the baseline, no error, or outputs that cannot be compared)"
+)
+_AGREEMENT = "_agreement"
+_UNITLESS = ("embedding_agreement",)
 
 
 def accuracy_figures(merged: Merged) -> list[Figure]:
@@ -44,9 +39,32 @@ def accuracy_figures(merged: Merged) -> list[Figure]:
 
 
 def _meaning(rows: Sequence[Row], measure: str) -> str:
-    metric = next((metric for row in rows if (metric := row.metric(measure))), None)
-    interval = f"{metric.confidence:.0%} {visible(metric.interval)} interval" if metric else "interval"
-    return _MEANING[measure].format(interval=interval)
+    if measure == "sqnr":
+        return _SQNR_MEANING
+    metric = _example(rows, measure)
+    interval = "interval"
+    if metric is not None:
+        method = visible(metric.interval)
+        several = " " in method
+        interval = f"{metric.confidence:.0%} " + (f"interval ({method})" if several else f"{method} interval")
+    what = wording(measure).phrase
+    if measure == "top1_agreement":
+        return f"share of samples with the baseline's answer, with its {interval}"
+    return what if metric is not None and metric.low is None else f"{what} with its {interval}"
+
+
+def _example(rows: Sequence[Row], measure: str) -> Metric | None:
+    """A run's figure, whose unit and direction are those of all."""
+    return next((metric for row in rows if (metric := row.metric(measure))), None)
+
+
+def _title(rows: Sequence[Row], measure: str) -> str:
+    if measure == "sqnr":
+        return _SQNR_TITLE
+    metric = _example(rows, measure)
+    unit = "%" if metric is None or metric.unit == "share" else visible(metric.unit)
+    title = sentence_start(wording(measure).phrase)
+    return f"{title} ({unit})" if unit else title
 
 
 def _left_out(merged: Merged, measure: str) -> str:
@@ -60,25 +78,22 @@ def _left_out(merged: Merged, measure: str) -> str:
 
 
 def _height(row: Row, measure: str) -> float | None:
-    """The figure that the chart shows upright: per cent or dB."""
+    """The figure that the chart shows upright: per cent, the figure's unit, or dB."""
     if measure == "sqnr":
         return _finite(row.worst_output.sqnr_db) if row.worst_output else None
-    share = _share(row, measure)
-    if share is None and measure == "top1_agreement" and row.is_baseline:
-        return 100.0
-    return None if share is None else 100.0 * share
+    metric = row.metric(measure)
+    if metric is None and measure.endswith(_AGREEMENT) and row.is_baseline:
+        return 1.0 if measure in _UNITLESS else 100.0
+    value = _finite(metric.value) if metric else None
+    return None if metric is None or value is None else _factor(metric) * value
+
+
+def _factor(metric: Metric) -> float:
+    return 100.0 if metric.unit == "share" else 1.0
 
 
 def _measure(merged: Merged) -> str:
-    for name in ("top1", "top1_agreement"):
-        if any(_share(row, name) is not None for row in merged.rows):
-            return name
-    return "sqnr"
-
-
-def _share(row: Row, name: str) -> float | None:
-    metric = row.metric(name)
-    return _finite(metric.value) if metric else None
+    return main_metric(merged) or "sqnr"
 
 
 def _finite(value: float | None) -> float | None:
@@ -117,7 +132,9 @@ def _point(row: Row, latency: Latency, measure: str) -> Point:
 
 def _ends(metric: Metric | None) -> tuple[float | None, float | None]:
     low, high = (_finite(metric.low), _finite(metric.high)) if metric else (None, None)
-    return (None, None) if low is None or high is None else (100.0 * low, 100.0 * high)
+    if metric is None or low is None or high is None:
+        return None, None
+    return _factor(metric) * low, _factor(metric) * high
 
 
 def _state(row: Row) -> str:
@@ -133,25 +150,35 @@ def _figure_words(row: Row, measure: str) -> str:
     metric = row.metric(measure)
     if metric is None or metric.value is None:
         return "baseline"
-    ends = numbers.interval(metric.low, metric.high, metric.count)
-    return f"{numbers.percent(metric.value, metric.count)} (interval {ends})"
+    return f"{value_text(metric)} (interval {interval_text(metric)})"
 
 
 def _accuracy_figure(name: str, rows: Sequence[Row], measure: str, simulated: bool, left_out: str) -> Figure:
     points = [_point(row, row.run.latency, measure) for row in rows if row.run.latency]
     values = [end for point in points for end in (point.y, point.y_low, point.y_high) if end is not None]
-    limits = (-math.inf, math.inf) if measure == "sqnr" else (0.0, 100.0)
-    y = Scale.around(values, 10.0 if measure == "sqnr" else 1.0, limits)
+    y = _scale(rows, measure, values)
+    better = "Up" if (metric := _example(rows, measure)) is None or metric.higher_is_better else "Down"
     batch = batch_words(rows)
     kind = "CPU simulation, which says nothing of TensorRT's speed" if simulated else "measured"
     caption = (
-        f"Accuracy against latency ({kind}). Up and left is better. Upright: {_meaning(rows, measure)}. "
+        f"Accuracy against latency ({kind}). {better} and left is better. Upright: "
+        f"{_meaning(rows, measure)}. "
         f"Across: latency from p50 (the mark) to p90.{left_out}"
     )
     tips = "; ".join(point.tip for point in points)
     x_title = f"Latency {batch} (ms)"
-    drawings = [draw_scatter(points, _TITLES[measure], x_title, y, plot) for plot in (WIDE, NARROW)]
-    return Figure(name, caption, f"{_TITLES[measure]} against latency {batch}. {tips}.", *drawings)
+    title = _title(rows, measure)
+    drawings = [draw_scatter(points, title, x_title, y, plot) for plot in (WIDE, NARROW)]
+    return Figure(name, caption, f"{title} against latency {batch}. {tips}.", *drawings)
+
+
+def _scale(rows: Sequence[Row], measure: str, values: Sequence[float]) -> Scale:
+    metric = _example(rows, measure)
+    if measure == "sqnr":
+        return Scale.around(values, 10.0, (-math.inf, math.inf))
+    if metric is None or metric.unit == "share":
+        return Scale.around(values, 1.0, (0.0, 100.0))
+    return Scale.around(values, max(0.01, 0.01 * max(map(abs, values))), (-math.inf, math.inf))
 
 
 def batch_words(rows: Sequence[Row]) -> str:

@@ -8,7 +8,15 @@ from calib.report.markdown import block_to_markdown
 from calib.report.text import markdown, visible
 from calib.validation.verdicts import Change, CheckReport, GateOutcome, Verdict
 
-__all__ = ["changes_table", "check_headline", "check_markdown", "check_text", "gates_table"]
+__all__ = [
+    "changes_table",
+    "check_headline",
+    "check_markdown",
+    "check_text",
+    "gate_lines",
+    "gates_table",
+    "p_text",
+]
 
 _ORDER: tuple[Verdict, ...] = ("fail", "undecided", "new", "not measured", "pass")
 _WORDS = {
@@ -58,7 +66,7 @@ def check_text(report: CheckReport, *, every: bool = False) -> str:
     for one in report.outcomes:
         if one.gate == "integrity" and one.verdict == "pass" and not every:
             continue
-        lines += _gate_lines(one, width)
+        lines += gate_lines(one, width)
     moved = [change for change in report.changes if change.status not in _QUIET]
     if moved:
         lines.append("Against the baseline:")
@@ -68,15 +76,16 @@ def check_text(report: CheckReport, *, every: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _gate_lines(one: GateOutcome, width: int) -> list[str]:
+def gate_lines(one: GateOutcome, width: int) -> list[str]:
+    """A gate for a terminal, its verdict set in so many columns."""
     limit = f", {one.limit}" if one.limit else ""
     indent = " " * (width + 4)
     lines = [f"  {one.verdict:<{width}}  {visible(one.name)}{limit}", f"{indent}{visible(one.reason)}"]
-    tail = "; ".join(part for part in (_p_text(one), visible(one.note)) if part)
+    tail = "; ".join(part for part in (p_text(one), visible(one.note)) if part)
     return [*lines, f"{indent}({tail})"] if tail else lines
 
 
-def _p_text(one: GateOutcome) -> str:
+def p_text(one: GateOutcome) -> str:
     """The p-value that the verdict rests on, before and after correction; both where there is no verdict."""
     if one.p_value is None or one.p_worse is None:
         return ""
@@ -94,7 +103,8 @@ def _p_text(one: GateOutcome) -> str:
 def _change_text(change: Change) -> str:
     before, after = _figure(change.before, change.unit), _figure(change.after, change.unit)
     ends = _flipped(change)
-    interval = "" if ends == numbers.MISSING else f", change {ends} points (95% interval)"
+    points = " points" if change.unit == "share" else ""
+    interval = "" if ends == numbers.MISSING else f", change {ends}{points} (95% interval)"
     noise = "" if change.noise is None else f", rebuild noise {_noise(change)}"
     name = f"{visible(change.run)} {visible(change.figure)}"
     return f"{name}: {before} → {after}: {change.status}{interval}{noise}"
@@ -104,19 +114,25 @@ def _flipped(change: Change) -> str:
     """The interval of after − before: a table of changes reads that way."""
     if change.low is None or change.high is None:
         return numbers.MISSING
+    if change.unit != "share":
+        return f"{numbers.significant(-change.high)} to {numbers.significant(-change.low)}"
     return numbers.points_interval(-change.high, -change.low)
 
 
 def _figure(value: float | None, unit: str) -> str:
     if value is None:
         return "null"
-    return f"{numbers.decibels(value)} dB" if unit == "dB" else numbers.percent(value)
+    if unit == "share":
+        return numbers.percent(value)
+    return (
+        f"{numbers.decibels(value)} dB" if unit == "dB" else f"{numbers.significant(value)} {unit}".rstrip()
+    )
 
 
 def _noise(change: Change) -> str:
     assert change.noise is not None
-    if change.unit == "dB":
-        return f"{numbers.significant(change.noise)} dB"
+    if change.unit != "share":
+        return f"{numbers.significant(change.noise)} {change.unit}".rstrip()
     return f"{numbers.significant(100 * change.noise)} points"
 
 
@@ -128,7 +144,7 @@ def gates_table(report: CheckReport) -> Table:
             Cell(_WORDS[one.verdict], tone=_TONES.get(one.verdict, "")),
             Cell(visible(one.name)),
             Cell(one.limit or numbers.MISSING),
-            Cell(visible(one.reason), "; ".join(part for part in (_p_text(one), visible(one.note)) if part)),
+            Cell(visible(one.reason), "; ".join(part for part in (p_text(one), visible(one.note)) if part)),
         )
         for one in ordered
     )

@@ -119,7 +119,7 @@ class Merged:
     @property
     def classifier(self) -> bool:
         """Whether accuracy was to be judged, or was."""
-        named = any(source.results.task == "classification" for source in self.sources)
+        named = any(source.results.task is not None for source in self.sources)
         return named or any(row.run.metrics for row in self.rows)
 
     def baseline_of(self, row: Row) -> Row | None:

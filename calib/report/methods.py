@@ -9,6 +9,7 @@ from typing import NamedTuple
 from calib.report import numbers
 from calib.report.changes import by_chance, compare_answers
 from calib.report.merge import Merged, Row, level_of
+from calib.report.metrics import sentence_start, value_text, wording
 from calib.report.text import visible
 
 __all__ = ["calibration_findings"]
@@ -22,19 +23,20 @@ def calibration_findings(merged: Merged) -> tuple[tuple[str, str], ...]:
     """A lead and a sentence wherever INT8 was run with several calibrations; empty elsewhere.
 
     For each output the calibration with the highest SQNR is named where another's is at least 1 dB lower.
-    For classifiers the top-1 accuracies are compared, with the exact McNemar test of the samples that only
-    one of the two answers rightly.
+    The figures that speak for the task are compared too; for classifiers that is top-1 accuracy, with the
+    exact McNemar test of the samples that only one of the two answers rightly.
     """
     return tuple((_lead(rows), _sentence(rows)) for rows in _contests(merged))
 
 
 def _contests(merged: Merged) -> Iterator[list[Row]]:
     """Runs that differ in their calibration only."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], dict[str, Row]] = {}
     for row in merged.rows:
         if row.run.calibration:
-            groups.setdefault((row.source.key, row.run.runner), []).append(row)
-    return (rows for rows in groups.values() if len(rows) > 1)
+            # Of one calibration the first: another route or other kernels are no other calibration.
+            groups.setdefault((row.source.key, row.run.runner), {}).setdefault(row.run.calibration, row)
+    return (list(rows.values()) for rows in groups.values() if len(rows) > 1)
 
 
 def _lead(rows: Sequence[Row]) -> str:
@@ -100,23 +102,25 @@ def _figure(level: float) -> str:
 
 
 def _accuracy(rows: Sequence[Row]) -> str:
-    shares = [(metric.value, row) for row in rows if (metric := row.metric("top1"))]
-    known = [(value, row) for value, row in shares if value is not None]
-    if len(known) < 2:
+    name = rows[0].source.results.judged_by
+    found = [(metric, row) for row in rows if (metric := row.metric(name)) and metric.value is not None]
+    if len(found) < 2:
         return ""
+    sign = 1.0 if found[0][0].higher_is_better else -1.0
+    known = [(sign * (metric.value or 0.0), row) for metric, row in found]
     highest, best = max(known, key=lambda pair: pair[0])
     behind = [row for value, row in known if value < highest]
     if not behind:
-        return "Top-1 accuracy is the same."
-    return " ".join(_against(best, other) for other in behind)
+        return f"{sentence_start(wording(name).phrase)} is the same."
+    word = "higher" if sign > 0 else "lower"
+    return " ".join(_against(best, other, name, word) for other in behind)
 
 
-def _against(best: Row, other: Row) -> str:
-    shares = [
-        numbers.percent(metric.value, metric.count) for row in (best, other) if (metric := row.metric("top1"))
-    ]
+def _against(best: Row, other: Row, name: str, word: str) -> str:
+    shares = [value_text(metric) for row in (best, other) if (metric := row.metric(name))]
     better, worse = _method(best), _method(other)
-    text = f"Top-1 accuracy is higher with {better} than with {worse}: {' against '.join(shares)}"
+    figure = sentence_start(wording(name).phrase)
+    text = f"{figure} is {word} with {better} than with {worse}: {' against '.join(shares)}"
     changes = compare_answers(other, best)
     if changes is None or changes.p_value is None:
         return f"{text}."

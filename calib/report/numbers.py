@@ -14,6 +14,7 @@ __all__ = [
     "cosine",
     "decibels",
     "interval",
+    "known",
     "milliseconds",
     "percent",
     "points",
@@ -33,7 +34,8 @@ _MINUS = "\N{MINUS SIGN}"
 _MANY_SAMPLES = 1000
 
 
-def _known(value: float | None) -> bool:
+def known(value: float | None) -> bool:
+    """Whether there is a finite number."""
     return value is not None and math.isfinite(value)
 
 
@@ -69,7 +71,7 @@ def interval(low: float | None, high: float | None, count: int | None = None) ->
     >>> interval(0.9212, 0.9671)
     '92.1–96.7%'
     """
-    if low is None or high is None or not (_known(low) and _known(high)):
+    if low is None or high is None or not (known(low) and known(high)):
         return MISSING
     return f"{percent(low, count).rstrip('%')}–{percent(high, count)}"
 
@@ -141,7 +143,7 @@ def seconds(value: float | None) -> str:
     >>> seconds(1.234)
     '1.23 s'
     """
-    return f"{significant(value)} s" if _known(value) else MISSING
+    return f"{significant(value)} s" if known(value) else MISSING
 
 
 def decibels(value: float | None) -> str:
@@ -150,7 +152,7 @@ def decibels(value: float | None) -> str:
     >>> decibels(31.837), decibels(None)
     ('31.8', '–')
     """
-    return f"{value:.1f}".replace("-", _MINUS) if value is not None and _known(value) else MISSING
+    return f"{value:.1f}".replace("-", _MINUS) if value is not None and known(value) else MISSING
 
 
 def cosine(value: float | None) -> str:
@@ -173,7 +175,7 @@ def speedup(reference_ms: float | None, value_ms: float | None) -> float | None:
     >>> speedup(3.05, 0.340)
     8.970588235294116
     """
-    if reference_ms is None or value_ms is None or not (_known(reference_ms) and _known(value_ms)):
+    if reference_ms is None or value_ms is None or not (known(reference_ms) and known(value_ms)):
         return None
     return reference_ms / value_ms if reference_ms > 0 and value_ms > 0 else None
 

@@ -7,6 +7,14 @@ from calib.report.changes import by_chance, changed_answers
 from calib.report.engines import int8_sentence, tells_precisions
 from calib.report.merge import Merged, Row, fault_of
 from calib.report.methods import calibration_findings
+from calib.report.metrics import (
+    interval_text,
+    loss_interval_text,
+    loss_text,
+    sentence_start,
+    value_text,
+    wording,
+)
 from calib.report.text import visible
 from calib.validation.results import Metric, OutputError
 
@@ -28,36 +36,47 @@ def _sentence(merged: Merged, row: Row) -> str:
 
 
 def _accuracy(merged: Merged, row: Row) -> str:
-    metric = row.metric("top1")
+    name = row.source.results.judged_by
+    metric = row.metric(name)
     if metric is None or metric.value is None:
         return _agreement(row) + _unmeasured(metric)
-    share = numbers.percent(metric.value, metric.count)
-    text = f"top-1 accuracy {share}{_interval(metric)}"
+    text = f"{wording(name).phrase} {value_text(metric)}{_interval(metric)}"
     if row.is_baseline or metric.drop is None:
         role = "the baseline; " if row.is_baseline else ""
         return f"{role}{text} on {numbers.whole(metric.count)} samples."
     baseline = merged.baseline_of(row)
-    name = baseline.label if baseline else "the baseline"
-    return f"{text}, {_against(metric.drop, metric.count, name)}{_chance(merged, row)}."
+    label = baseline.label if baseline else "the baseline"
+    return f"{text}, {_against(metric, label)}{_chance(merged, row)}."
 
 
 def _unmeasured(metric: Metric | None) -> str:
     if metric is None:
         return ""
-    return f" Top-1 accuracy not measured{f': {visible(metric.note)}' if metric.note else ''}."
+    reason = f": {visible(metric.note)}" if metric.note else ""
+    return f" {sentence_start(wording(metric.name).phrase)} not measured{reason}."
 
 
 def _interval(metric: Metric) -> str:
     if metric.low is None or metric.high is None:
         return ""
-    ends = numbers.interval(metric.low, metric.high, metric.count)
-    return f" ({metric.confidence:.0%} interval {ends})"
+    return f" ({metric.confidence:.0%} interval {interval_text(metric)})"
 
 
-def _against(drop: float, count: int, name: str) -> str:
-    if drop == 0:
+def _against(metric: Metric, name: str) -> str:
+    if not metric.drop:
         return f"the same as {name}"
-    return f"{numbers.unsigned_points(drop, count)} points {'below' if drop > 0 else 'above'} {name}"
+    side = "below" if metric.drop > 0 else "above"
+    points = " points" if metric.unit == "share" else ""
+    return f"{loss_text(metric, signed=False)}{points} {side} {name}{_moved(metric)}"
+
+
+def _moved(metric: Metric) -> str:
+    """The interval of the loss, for figures that no answers to single samples stand behind."""
+    ends = loss_interval_text(metric)
+    if ends == numbers.MISSING or metric.drop_p_value is not None:
+        return ""
+    points = " points" if metric.unit == "share" else ""
+    return f" ({metric.confidence:.0%} interval of the loss {ends}{points})"
 
 
 def _chance(merged: Merged, row: Row) -> str:
@@ -72,11 +91,13 @@ def _chance(merged: Merged, row: Row) -> str:
 
 
 def _agreement(row: Row) -> str:
-    metric = row.metric("top1_agreement")
     if row.is_baseline:
         return "the baseline that the others are compared against."
+    metric = next((one for one in row.run.metrics if one.name.endswith("_agreement")), None)
     if metric is None or metric.value is None:
         return ""
+    if metric.successes is None:
+        return f"{wording(metric.name).phrase} {value_text(metric)}{_interval(metric)}."
     share = numbers.percent(metric.value, metric.count)
     return f"the baseline's answer on {share} of {numbers.whole(metric.count)} samples{_interval(metric)}."
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal
 
 from calib.report import numbers
@@ -12,6 +13,15 @@ from calib.report.changes import changed_answers
 from calib.report.fields import Field, table_of_runs
 from calib.report.figures import batch_words
 from calib.report.merge import Merged, Row, fault_of, is_exact, level_of
+from calib.report.metrics import (
+    interval_text,
+    loss_interval_text,
+    loss_of,
+    loss_text,
+    other_metrics,
+    value_text,
+    wording,
+)
 from calib.report.numbers import MISSING
 from calib.report.summary import slower_than
 from calib.report.text import shorten, visible
@@ -30,21 +40,21 @@ _MOST_OUTPUTS = 60
 _MOST_SAMPLES = 20
 _FULL_BAR_DB = 60.0
 _NAME_LIMIT = 64
+_LEFT_OUT = ("top5_agreement",)
 
 
 def precisions_table(merged: Merged) -> Table:
     """One row a run: accuracy, drop, agreement, SQNR, latency, throughput, ratios, size."""
     timed = [row for row in merged.rows if row.run.latency]
     batch = f" Latency {batch_words(timed)}." if timed else ""
-    drop = " A positive drop is a loss." if merged.classifier else ""
+    lower = any(not one.higher_is_better for row in merged.rows for one in row.run.metrics)
+    rise = ", and so is a positive rise of a figure of which less is better" if lower else ""
+    drop = f" A positive drop is a loss{rise}." if merged.classifier else ""
     drop += " Beneath it stands its 95% interval, of the same samples." if _known_drops(merged) else ""
     simulated = any(row.simulated_latency for row in timed)
     fields = [
         Field("Precision", _name, optional=False, numeric=False),
-        Field("Top-1", lambda row: _share(row, "top1"), optional=not merged.classifier),
-        Field("Top-1 drop (points)", _drop),
-        Field("Top-5", lambda row: _share(row, "top5")),
-        Field("Top-1 agreement", lambda row: _share(row, "top1_agreement")),
+        *_metric_fields(merged),
         Field("SQNR (dB)", _sqnr),
         Field("Latency p50 (ms)", _latency, optional=False),
         Field("Throughput (samples/s)", lambda row: Cell(_throughput(row.run.latency))),
@@ -61,27 +71,45 @@ def _name(row: Row) -> Cell:
     return Cell(row.label, sub)
 
 
-def _share(row: Row, name: str) -> Cell:
+def _metric_fields(merged: Merged) -> list[Field]:
+    """The figure that speaks for the task and its loss; then the others."""
+    main = merged.first.judged_by
+    title = wording(main).title
+    fields = [
+        Field(title, lambda row: _value(row, main), optional=not merged.classifier),
+        Field(f"{title} {_loss_words(merged, main)}", lambda row: _loss(row, main)),
+    ]
+    others = [name for name in other_metrics(merged, main) if name not in _LEFT_OUT]
+    return [*fields, *(Field(wording(name).title, partial(_value, name=name)) for name in others)]
+
+
+def _loss_words(merged: Merged, name: str) -> str:
+    metric = next((one for row in merged.rows if (one := row.metric(name))), None)
+    word = "drop" if metric is None or metric.higher_is_better else "rise"
+    return f"{word} (points)" if metric is None or metric.unit == "share" else word
+
+
+def _value(row: Row, name: str) -> Cell:
     metric = row.metric(name)
     if metric is None:
         return Cell(MISSING)
-    ends = numbers.interval(metric.low, metric.high, metric.count)
-    share = numbers.percent(metric.value, metric.count)
-    return Cell(share, "" if MISSING in (ends, share) else ends)
+    ends, value = interval_text(metric), value_text(metric)
+    return Cell(value, "" if MISSING in (ends, value) else ends)
 
 
-def _drop(row: Row) -> Cell:
-    metric = row.metric("top1")
-    if metric is None or metric.drop is None:
+def _loss(row: Row, name: str) -> Cell:
+    metric = row.metric(name)
+    loss = None if metric is None else loss_of(metric)
+    if metric is None or loss is None:
         return Cell(MISSING)
-    ends = numbers.points_interval(metric.drop_low, metric.drop_high, metric.count)
-    sub = "" if ends == MISSING else ends
-    tone: Literal["bad", "good", ""] = "bad" if metric.drop > 0 else "good" if metric.drop else ""
-    return Cell(numbers.points(metric.drop, metric.count), sub, tone)
+    ends = loss_interval_text(metric)
+    tone: Literal["bad", "good", ""] = "bad" if loss > 0 else "good" if loss else ""
+    return Cell(loss_text(metric), "" if ends == MISSING else ends, tone)
 
 
 def _known_drops(merged: Merged) -> bool:
-    return any((metric := row.metric("top1")) and metric.drop_low is not None for row in merged.rows)
+    main = merged.first.judged_by
+    return any((metric := row.metric(main)) and metric.drop_low is not None for row in merged.rows)
 
 
 def _sqnr(row: Row) -> Cell:
@@ -250,11 +278,13 @@ def worst_table(merged: Merged) -> Table | None:
     groups = [[pair for pair in samples if pair[0] == label] for label in dict(samples)]
     kept = [pair for group in sorted(groups, key=_lowest) for pair in group[:_MOST_SAMPLES]]
     classes = any(sample.candidate_class is not None for _, sample in kept)
+    changes = any(sample.change for _, sample in kept)
     titles = ["Precision", "Sample", *(["Label", "Baseline → candidate"] if classes else [])]
+    titles += ["Change"] if changes else []
     columns = [*(Column(title, False) for title in titles), Column("SQNR (dB)"), Column("Max abs error")]
     left = len(samples) - len(kept)
     notes = (f"{left} more are in the results file.",) if left else ()
-    rows = tuple(_sample_cells(label, sample, classes) for label, sample in kept)
+    rows = tuple(_sample_cells(label, sample, classes, changes) for label, sample in kept)
     return Table("Samples whose outputs moved most.", tuple(columns), rows, notes)
 
 
@@ -267,7 +297,7 @@ def _class(number: int | None) -> str:
     return "none" if number is not None and number < 0 else numbers.whole(number)
 
 
-def _sample_cells(label: str, sample: WorstSample, classes: bool) -> tuple[Cell, ...]:
+def _sample_cells(label: str, sample: WorstSample, classes: bool, changes: bool) -> tuple[Cell, ...]:
     before, after = sample.baseline_class, sample.candidate_class
     changed = before != after
     origin = visible(sample.origin) if sample.origin != sample.sample_id else ""
@@ -280,6 +310,7 @@ def _sample_cells(label: str, sample: WorstSample, classes: bool) -> tuple[Cell,
         Cell(label),
         Cell(shorten(visible(sample.sample_id), _NAME_LIMIT), shorten(origin, _NAME_LIMIT), code=True),
         *(middle if classes else ()),
+        *((Cell(shorten(visible(sample.change), 80) or MISSING),) if changes else ()),
         Cell(numbers.decibels(sample.sqnr_db)),
         Cell(numbers.significant(sample.max_abs)),
     )

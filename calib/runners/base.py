@@ -67,6 +67,11 @@ class RecordedRunner(Runner, Protocol):
     model_bytes: int
 
     @property
+    def place(self) -> str:
+        """What it runs on: the GPU's name, or "CPU"."""
+        ...
+
+    @property
     def on_gpu(self) -> bool:
         """Whether it runs on a GPU, and ``time_ms`` is measured by the GPU's own events."""
         ...

@@ -28,6 +28,10 @@ _NOTES = {
     "fp16": "FP16 simulated on the CPU: each result computed in float32 and rounded to float16",
     "int8": "INT8 simulated on the CPU: Q/DQ pairs computed in float32, the value TensorRT computes",
 }
+_INTEGER_NOTE = (
+    "ONNX Runtime's own integer kernels on the CPU, graph optimizations on: not what TensorRT computes, and "
+    "no measure of its speed"
+)
 
 _TYPES = {
     "tensor(float)": "float32",
@@ -45,6 +49,7 @@ class OnnxRuntimeRunner:
     Graph optimizations are off, for accuracy and latency alike, and Q/DQ pairs are never fused into
     integer kernels: their arithmetic stays in float32, which is what TensorRT computes. FP16 is simulated
     likewise, each result rounded, since ONNX Runtime itself would leave roundings out. With
+    ``integer_kernels`` ONNX Runtime does what it does by itself, to see what that changes. With
     ``optimize`` ONNX Runtime's float fusions are on; figures can then move by rounding, so the
     setting is part of ``session_options``.
 
@@ -53,6 +58,7 @@ class OnnxRuntimeRunner:
         precision: "fp32", "fp16" or "int8".
         clock: How ``time_ms`` measures.
         on_gpu: False.
+        place: "CPU".
         note: What a reader of the figures must know.
         simulated: True where the arithmetic of the precision is simulated in float.
         input_names: What must be fed; initializers are not.
@@ -64,6 +70,7 @@ class OnnxRuntimeRunner:
     name = "onnxruntime"
     clock = "host clock (perf_counter) around a synchronous run"
     on_gpu = False
+    place = "CPU"
 
     def __init__(
         self,
@@ -74,6 +81,7 @@ class OnnxRuntimeRunner:
         simulated: bool | None = None,
         note: str | None = None,
         optimize: bool = False,
+        integer_kernels: bool = False,
     ) -> None:
         """Loads the model.
 
@@ -84,6 +92,8 @@ class OnnxRuntimeRunner:
             simulated: Whether the precision is simulated in float; None: all but "fp32" are.
             note: Replaces the precision's own note.
             optimize: Turns ONNX Runtime's graph optimizations on.
+            integer_kernels: Lets ONNX Runtime fuse Q/DQ pairs into its integer kernels, for comparison with
+                the simulation; graph optimizations are on then.
 
         Raises:
             UsageError: The precision is unknown, or ``threads`` is below 1.
@@ -95,14 +105,16 @@ class OnnxRuntimeRunner:
         if threads is not None and threads < 1:
             raise UsageError(f"Threads must be at least 1, got {threads}.")
         self.precision = precision
-        self.simulated = precision != "fp32" if simulated is None else simulated
-        self.note = _NOTES[precision] if note is None else note
+        self.simulated = precision != "fp32" and not integer_kernels if simulated is None else simulated
+        usual = _INTEGER_NOTE if integer_kernels else _NOTES[precision]
+        self.note = usual if note is None else note
+        optimize = optimize or integer_kernels
         self._model = model
         self.model_bytes = _size(model) if isinstance(model, (bytes, str, os.PathLike)) else model.byte_size
-        self.session_options = _settings(threads, optimize)
+        self.session_options = _settings(threads, optimize, integer_kernels)
         self._session: Any = open_session(
             _computed(model) if precision == "fp16" and self.simulated else model,
-            session_options(optimize=optimize, threads=threads, float_qdq=True),
+            session_options(optimize=optimize, threads=threads, float_qdq=not integer_kernels),
         )
         self._types = {spec.name: _dtype(spec) for spec in self._session.get_inputs()}
         self.input_names: tuple[str, ...] = tuple(self._types)
@@ -171,11 +183,11 @@ class OnnxRuntimeRunner:
         return {name: as_declared(name, feeds[name], dtype) for name, dtype in self._types.items()}
 
 
-def _settings(threads: int | None, optimize: bool) -> dict[str, str]:
+def _settings(threads: int | None, optimize: bool, integer_kernels: bool) -> dict[str, str]:
     return {
         "provider": "CPUExecutionProvider",
         "graph_optimization_level": "ORT_ENABLE_ALL" if optimize else "ORT_DISABLE_ALL",
-        "session.disable_quant_qdq": "1",
+        "session.disable_quant_qdq": "0" if integer_kernels else "1",
         "session.intra_op.allow_spinning": "0",
         "intra_op_num_threads": "all cores" if threads is None else str(threads),
     }

@@ -45,6 +45,7 @@ class PyTorchRunner:
         clock: How ``time_ms`` measures.
         note: What a reader of the figures must know.
         simulated: False: the arithmetic is that of the precision.
+        place: The GPU's name, or "CPU".
         input_names: What must be fed.
         output_names: The outputs, in order.
         model_bytes: Size of parameters and buffers in that precision.
@@ -106,7 +107,8 @@ class PyTorchRunner:
             tensor.numel() * tensor.element_size() for tensor in self._network.state_dict().values()
         )
         self.clock = _EVENTS if self.on_gpu else _HOST_CLOCK
-        place = torch.cuda.get_device_name(self._device) if self.on_gpu else "the CPU"
+        self.place: str = torch.cuda.get_device_name(self._device) if self.on_gpu else "CPU"
+        place = self.place if self.on_gpu else "the CPU"
         self.note = _note(precision, place, self.on_gpu) if note is None else note
         self.session_options = self._settings(place, compile_module)
         if compile_module:

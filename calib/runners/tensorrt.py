@@ -45,6 +45,7 @@ class TensorRTRunner:
         note: What a reader of the figures must know.
         simulated: False.
         on_gpu: True.
+        place: The GPU's name.
         input_names: What must be fed.
         output_names: The engine's outputs, in its order.
         model_bytes: Size of the serialized engine.
@@ -98,6 +99,7 @@ class TensorRTRunner:
             self._load(stack, engine, device, flavour, host_code, api)
             self._stack = stack.pop_all()
         self._open = True
+        self.place: str = self.device.name
         self.note = note if note is not None else f"{self._api.title} engine on {self.device.name}"
         self.input_names: tuple[str, ...] = tuple(spec.name for spec in self._specs if spec.is_input)
         self.output_names: tuple[str, ...] = tuple(spec.name for spec in self._specs if not spec.is_input)

@@ -101,14 +101,15 @@ def _read(trt: Any, engine: Any, name: str) -> TensorSpec:
         engine.is_shape_inference_io(name) or engine.get_tensor_location(name) == trt.TensorLocation.HOST
     )
     _check_layout(trt, engine, name)
+    shape = tuple(int(size) for size in engine.get_tensor_shape(name))
     return TensorSpec(
         name=name,
         is_input=is_input,
         dtype=_dtype(engine.get_tensor_dtype(name), name),
-        shape=tuple(int(size) for size in engine.get_tensor_shape(name)),
+        shape=shape,
         on_host=on_host,
         shapes=None if on_host or not is_input else _bounds(engine.get_tensor_profile_shape(name, _PROFILE)),
-        values=_value_bounds(engine, name) if on_host and is_input else None,
+        values=_value_bounds(engine, name, shape) if on_host and is_input else None,
     )
 
 
@@ -129,11 +130,15 @@ def _check_layout(trt: Any, engine: Any, name: str) -> None:
         )
 
 
-def _value_bounds(engine: Any, name: str) -> Bounds | None:
+def _value_bounds(engine: Any, name: str, shape: tuple[int, ...]) -> Bounds | None:
     # TensorRT 10 renamed it; its keyword arguments are swapped there, so neither is called by keyword.
     if hasattr(engine, "get_tensor_profile_values"):
-        return _bounds(engine.get_tensor_profile_values(_PROFILE, name))
-    return _bounds(engine.get_profile_shape_input(_PROFILE, name))
+        found = _bounds(engine.get_tensor_profile_values(_PROFILE, name))
+    else:
+        found = _bounds(engine.get_profile_shape_input(_PROFILE, name))
+    # TensorRT 8.6.0 hands out as many values as the tensor has axes: one, where two sizes are meant.
+    complete = found is not None and len(found.minimum) == math.prod(shape)
+    return found if complete else None
 
 
 def _bounds(found: Sequence[Iterable[int]]) -> Bounds | None:

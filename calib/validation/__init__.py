@@ -9,15 +9,18 @@ from calib.validation.gate_rules import Rule
 from calib.validation.gates import check, update_baseline
 from calib.validation.gpu_latency import GpuLatency, GpuLatencyPlan, measure_gpu_latency
 from calib.validation.planning import SamplePlan, plan_samples
+from calib.validation.qualification import Qualification
 from calib.validation.results import (
     CalibrationRecord,
     DatasetRecord,
     Environment,
+    KernelDifference,
     Latency,
     Metric,
     ModelRecord,
     OutputError,
     PrecisionRun,
+    RebuildRecord,
     Results,
     WorstSample,
     read_results,
@@ -25,6 +28,7 @@ from calib.validation.results import (
 )
 from calib.validation.run import validate
 from calib.validation.verdicts import Change, CheckReport, GateOutcome
+from calib.validation.versions import compare
 
 __all__ = [
     "Baseline",
@@ -39,6 +43,7 @@ __all__ = [
     "GateOutcome",
     "GpuLatency",
     "GpuLatencyPlan",
+    "KernelDifference",
     "Latency",
     "Metric",
     "ModelRecord",
@@ -46,12 +51,15 @@ __all__ = [
     "PartLoss",
     "PrecisionRun",
     "PreparationScore",
+    "Qualification",
+    "RebuildRecord",
     "Results",
     "Rule",
     "SamplePlan",
     "WorstSample",
     "check",
     "check_data",
+    "compare",
     "compare_with_baseline",
     "decompose",
     "make_baseline",

@@ -10,8 +10,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as _PydanticError
 
 from calib.errors import ValidationError
-from calib.files import write_text
-from calib.validation.outcomes import SHARE_METRICS, hits_of, pack_hits
+from calib.files import read_bounded, write_text
+from calib.validation.metric_records import Draws
+from calib.validation.outcomes import hits_of, pack_hits
+from calib.validation.resampling import shortened
 from calib.validation.results import PrecisionRun, Results, explain_faults, read_results
 from calib.validation.speed_records import Latency
 
@@ -35,17 +37,17 @@ __all__ = [
     "read_baseline",
     "read_reference",
     "sqnr_name",
+    "timed_device",
+    "timed_on_gpu",
     "write_baseline",
 ]
 
 BASELINE_SCHEMA = 1
 
-_MAX_BYTES = 256 << 20
-
 
 @dataclass(frozen=True)
 class BaselineFigure:
-    """A figure as it was: a metric of accuracy, or the SQNR of an output in dB.
+    """A figure as it was: a metric of accuracy in its unit, or the SQNR of an output in dB.
 
     Attributes:
         value: The figure; None where it was not measured.
@@ -54,6 +56,8 @@ class BaselineFigure:
         count: Samples behind it; None for outputs.
         noise: Largest difference between rebuilds of one model; None where it is not known.
         note: Why it is None, or what to know of it.
+        unit: "share", or the unit of a metric that is none.
+        higher_is_better: Direction.
     """
 
     value: float | None
@@ -62,6 +66,8 @@ class BaselineFigure:
     count: int | None = None
     noise: float | None = None
     note: str = ""
+    unit: str = "share"
+    higher_is_better: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,13 @@ class BaselineRun:
         metrics: Metric → figure.
         sqnr_db: Output → SQNR against FP32, in dB.
         outcomes: Metric → whether each sample was right, packed by ``calib.validation.outcomes``.
+        draws: Metric → the first of its bootstrap resamples, for metrics that are no share of right samples.
         median_ms: Latency p50 on a GPU; None where it was simulated or not measured.
         batch_size: Samples of a timed batch.
         engine_bytes: Size of the TensorRT engine.
+        device: GPU that the latency was measured on; empty without one.
+        builds: Builds of one model that the noise of its figures is known from; None without any.
+        latency_noise: Slowest p50 divided by fastest of them.
     """
 
     precision: str
@@ -88,9 +98,13 @@ class BaselineRun:
     metrics: dict[str, BaselineFigure] = field(default_factory=dict)
     sqnr_db: dict[str, BaselineFigure] = field(default_factory=dict)
     outcomes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    draws: dict[str, Draws] = field(default_factory=dict)
     median_ms: float | None = None
     batch_size: int | None = None
     engine_bytes: int | None = None
+    device: str = ""
+    builds: int | None = None
+    latency_noise: float | None = None
 
 
 @dataclass(frozen=True)
@@ -151,11 +165,16 @@ def _run_json(run: BaselineRun) -> dict[str, Any]:
         if group in content:
             content[group] = {
                 name: {
-                    key: value for key, value in figure.items() if key == "value" or value not in (None, "")
+                    key: value for key, value in figure.items() if key == "value" or not _usual(key, value)
                 }
                 for name, figure in content[group].items()
             }
     return content
+
+
+def _usual(key: str, value: Any) -> bool:
+    """Whether a key of a figure says nothing that its absence would not."""
+    return value in (None, "") if key != "unit" and key != "higher_is_better" else value in ("share", True)
 
 
 def ids_digest(ids: Sequence[str]) -> str:
@@ -171,14 +190,28 @@ def ids_digest(ids: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def make_baseline(results: Results, noise: dict[tuple[str, str], float] | None = None) -> Baseline:
+def make_baseline(
+    results: Results,
+    noise: Mapping[tuple[str, str], float] | None = None,
+    latency_noise: Mapping[str, float] | None = None,
+    builds: int = 0,
+) -> Baseline:
     """Keeps of results what later ones are compared with.
 
     Args:
         results: What a validation run found.
-        noise: (label of a run, figure) → largest difference between rebuilds of one model.
+        noise: (label of a run, figure) → largest difference between builds of one model.
+        latency_noise: Label of a run → slowest p50 divided by fastest of those builds.
+        builds: Number of those builds.
     """
     measured = noise or {}
+    runs = {run.label: _baseline_run(results, run, measured) for run in results.runs}
+    if builds:
+        times = latency_noise or {}
+        runs = {
+            label: replace(run, builds=builds, latency_noise=_rounded(times.get(label)))
+            for label, run in runs.items()
+        }
     environment = results.environment
     return Baseline(
         baseline_schema=BASELINE_SCHEMA,
@@ -199,13 +232,13 @@ def make_baseline(results: Results, noise: dict[tuple[str, str], float] | None =
             "tensorrt": environment.tensorrt,
             "packages": dict(environment.packages),
         },
-        runs={run.label: _baseline_run(results, run, measured) for run in results.runs},
+        runs=runs,
     )
 
 
-def _baseline_run(results: Results, run: PrecisionRun, noise: dict[tuple[str, str], float]) -> BaselineRun:
+def _baseline_run(results: Results, run: PrecisionRun, noise: Mapping[tuple[str, str], float]) -> BaselineRun:
     latency = measured_latency(run)
-    hits = {name: hits_of(results, run, name) for name in SHARE_METRICS}
+    hits = {name: hits_of(results, run, name) for name in ("top1", *run.outcomes)}
     return BaselineRun(
         precision=run.precision,
         runner=run.runner,
@@ -219,6 +252,8 @@ def _baseline_run(results: Results, run: PrecisionRun, noise: dict[tuple[str, st
                 one.count,
                 _rounded(noise.get((run.label, one.name))),
                 one.note if one.value is None else "",
+                one.unit,
+                one.higher_is_better,
             )
             for one in run.metrics
         },
@@ -233,9 +268,11 @@ def _baseline_run(results: Results, run: PrecisionRun, noise: dict[tuple[str, st
             for one in run.outputs
         },
         outcomes={name: pack_hits(right) for name, right in hits.items() if right is not None},
+        draws={name: shortened(draws) for name, draws in run.draws.items()},
         median_ms=_rounded(latency.median_ms) if latency else None,
         batch_size=latency.batch_size if latency else None,
         engine_bytes=run.engine.engine_bytes if run.engine else None,
+        device=timed_device(results, run) if latency else "",
     )
 
 
@@ -244,10 +281,25 @@ def sqnr_name(output: str) -> str:
     return f"SQNR of {output}"
 
 
+def timed_on_gpu(run: PrecisionRun) -> bool:
+    """Whether a run was timed on a GPU, by its own record; engines run nowhere else."""
+    if run.latency is None or run.latency.on_gpu is None:
+        return run.latency is not None and run.runner == "tensorrt"
+    return run.latency.on_gpu
+
+
 def measured_latency(run: PrecisionRun) -> Latency | None:
-    """A run's latency where it was measured on the target; None where it was simulated, or not measured."""
+    """A run's latency where it was measured on a GPU; None where it was simulated, or not measured there."""
     simulated = run.simulated or run.latency is None or run.latency.simulated
-    return None if simulated else run.latency
+    return run.latency if not simulated and timed_on_gpu(run) else None
+
+
+def timed_device(results: Results, run: PrecisionRun) -> str:
+    """The GPU that a run was timed on; empty where there is none, or it is not known."""
+    if not timed_on_gpu(run):
+        return ""
+    assert run.latency is not None
+    return run.latency.device or results.environment.gpu or ""
 
 
 def _rounded(value: float | None) -> float | None:
@@ -272,15 +324,8 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
 
 
 def _read(source: Path) -> bytes:
-    try:
-        if source.stat().st_size > _MAX_BYTES:
-            raise ValidationError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: not a baseline.")
-        return source.read_bytes()
-    except OSError as error:
-        raise ValidationError(
-            f"Cannot read baseline {source}: {error.strerror or error}. Make one with: "
-            f"calib check RESULTS.json --baseline {source} --update-baseline"
-        ) from error
+    advice = f"Make one with: calib check RESULTS.json --baseline {source} --update-baseline"
+    return read_bounded(source, "baseline", ValidationError, advice=advice)
 
 
 def _parse(content: bytes, source: Path) -> Baseline:

@@ -19,9 +19,9 @@ import onnx
 from calib.data import Array
 from calib.errors import ModelError
 from calib.graph import OnnxModel, open_session, session_options
+from calib.graph.dependence import data_dependent_outputs
 from calib.graph.faults import describe_fault
 from calib.graph.graph_view import label
-from calib.graph.observed import data_dependent_outputs
 from calib.graph.runtime import runtime_errors
 from calib.graph.weights import as_array, constants
 
@@ -91,7 +91,7 @@ def find_norms(model: OnnxModel) -> tuple[_Norm, ...]:
 
     The first is always among them, the rest are spread over the network.
     """
-    values, dependent = constants(model.proto.graph), set(data_dependent_outputs(model.proto))
+    values, dependent = constants(model.proto.graph), set(data_dependent_outputs(model.proto.graph))
     dependent |= {spec.name for spec in model.inputs}
     found = [
         _Norm(
@@ -222,7 +222,7 @@ def _divergence(norm: _Norm, moments: NormMoments, row: int) -> Floats:
 
 def _first_conv(model: OnnxModel) -> tuple[str, str, Floats] | None:
     """Name, output and bias of the first convolution that reads the data, if its bias says something."""
-    values, dependent = constants(model.proto.graph), set(data_dependent_outputs(model.proto))
+    values, dependent = constants(model.proto.graph), set(data_dependent_outputs(model.proto.graph))
     for node in model.proto.graph.node:
         if node.op_type == "Conv" and node.output[0] in dependent:
             if len(node.input) < 3 or node.input[2] not in values:

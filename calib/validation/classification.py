@@ -1,4 +1,4 @@
-"""Top-1 and top-5 of classifiers, against labels and between precisions.
+"""Top-1 and top-k of classifiers, against labels and between precisions.
 
 The one rule for ties, in every precision: of classes with equal scores the lowest class number ranks
 first (as ``numpy.argmax`` and ``torch.argmax`` on a CPU). INT8 has coarse steps and ties more often, so
@@ -36,6 +36,7 @@ NO_ANSWER = -1
 
 _CONFIDENCE = 0.95
 _LOW_ACCURACY = 0.5
+"""Share of the way from chance to all right."""
 
 
 def wilson_interval(successes: int, count: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -164,14 +165,18 @@ class TopKCounter:
     """Counts right answers of one precision and its agreement with the baseline, sample by sample.
 
     Counts are of samples, never averages of batches, so a smaller last batch weighs what it holds.
+
+    Args:
+        k: How many of the best classes the second figure looks at.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, k: int = 5) -> None:
         self.predictions: list[int] = []
+        self._k = k
         self._classes = self._ties = 0
         self._right_1 = bytearray()
-        self._right_5 = bytearray()
-        self._same_1 = self._same_5 = 0
+        self._right_k = bytearray()
+        self._same_1 = self._same_k = 0
 
     def add(
         self,
@@ -191,15 +196,18 @@ class TopKCounter:
         self._ties += int(answers.tied.sum())
         if labels is not None:
             self._right_1 += _hits(answers.top[:, :1], labels).tobytes()
-            self._right_5 += _hits(answers.top, labels).tobytes()
+            self._right_k += _hits(answers.top, labels).tobytes()
         if baseline is not None:
             self._same_1 += int(_hits(answers.top[:, :1], baseline.top[:, 0]).sum())
-            self._same_5 += int(_hits(answers.top, baseline.top[:, 0]).sum())
+            self._same_k += int(_hits(answers.top, baseline.top[:, 0]).sum())
 
     @property
     def hits(self) -> dict[str, npt.NDArray[np.bool_]]:
         """Whether each sample is right, shape [samples], by the name of the figure; none without labels."""
-        known = {"top1": self._right_1, "top5": self._right_5 if self._classes > 5 else bytearray()}
+        known = {
+            "top1": self._right_1,
+            self._top_k: self._right_k if self._classes > self._k else bytearray(),
+        }
         return {name: np.frombuffer(bytes(right), np.bool_) for name, right in known.items() if right}
 
     def metrics(self, labelled: bool, baseline: Mapping[str, float | None] | None) -> tuple[Metric, ...]:
@@ -210,21 +218,25 @@ class TopKCounter:
             baseline: The FP32 values by metric name; None for the baseline itself.
 
         Returns:
-            "top1" and "top5" where there are labels; "top1_agreement" (the same top-1 class as FP32)
-            and "top5_agreement" (FP32's top-1 class is among the candidate's top 5) for candidates.
-            Top-5 figures are left out where there are at most 5 classes: they would always be 1.
+            "top1" and "top5", or another k, where there are labels; "top1_agreement" (the same top-1 class as
+            FP32) and "top5_agreement" (FP32's top-1 class is among the candidate's top 5) for candidates.
+            Top-k figures are left out where there are at most k classes: they would always be 1.
         """
         count, found = len(self.predictions), []
         known = baseline or {}
         if labelled:
             found.append(self._share("top1", sum(self._right_1), count, known.get("top1")))
-            if self._classes > 5:
-                found.append(self._share("top5", sum(self._right_5), count, known.get("top5")))
+            if self._classes > self._k:
+                found.append(self._share(self._top_k, sum(self._right_k), count, known.get(self._top_k)))
         if baseline is not None:
             found.append(self._share("top1_agreement", self._same_1, count, None))
-            if self._classes > 5:
-                found.append(self._share("top5_agreement", self._same_5, count, None))
+            if self._classes > self._k:
+                found.append(self._share(f"{self._top_k}_agreement", self._same_k, count, None))
         return tuple(found)
+
+    @property
+    def _top_k(self) -> str:
+        return f"top{self._k}"
 
     def _share(self, name: str, successes: int, count: int, baseline: float | None) -> Metric:
         return share_metric(name, successes, count, baseline=baseline, ties=self._ties, note=self._note())
@@ -310,8 +322,9 @@ def baseline_warnings(
         classes: Number of classes.
 
     Returns:
-        Warnings: labels that would fit when shifted by one, or a score that is low or no better than
-        chance (its interval reaches down to 1/classes).
+        Warnings: labels that would fit when shifted by one, or a score that is no better than chance (its
+        interval reaches down to 1/classes), or less than half of the way from chance to all right, which
+        is 0.75 for two classes.
     """
     answers, count = np.asarray(predictions), len(labels)
     right = int((answers == labels).sum())
@@ -330,6 +343,6 @@ def baseline_warnings(
             f"FP32 top-1 is {right / count:.4f}, no better than chance ({1 / classes:.4f} for "
             f"{classes} classes): {doubt}",
         )
-    if right / count < _LOW_ACCURACY:
+    if right / count < 1 / classes + _LOW_ACCURACY * (1 - 1 / classes):
         return (f"FP32 top-1 is only {right / count:.4f}: {doubt}",)
     return ()

@@ -8,28 +8,24 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from calib.data import Array, Batch, Dataset
-from calib.errors import ValidationError
+from calib.data.task_options import ClassificationOptions, TaskOptions
+from calib.errors import UsageError, ValidationError
 from calib.runners import Runner
-from calib.validation.classification import (
-    Answers,
-    TopKCounter,
-    baseline_warnings,
-    check_labels,
-    class_scores,
-    integer_labels,
-    top_classes,
-)
-from calib.validation.drops import correct_drops, with_drop
+from calib.validation.columns import column_warnings
 from calib.validation.intervals import Floats, sqnr_interval
+from calib.validation.judgement import Judgement, judge_runs
 from calib.validation.naming import RunName
-from calib.validation.outcomes import pack_hits
+from calib.validation.outcomes import pack_hits, pack_powers
 from calib.validation.results import Metric, OutputError, WorstSample
 from calib.validation.samples import SampleErrors, rank_samples
+from calib.validation.tasks import Context, Judge, Task, make_task
 from calib.validation.tensors import ErrorAccumulator
 
 __all__ = ["Comparison", "PrecisionFindings"]
@@ -40,14 +36,14 @@ class PrecisionFindings:
 
     Attributes:
         name: What the run is called.
-        counter: Its class answers; empty where the model is no classifier.
+        judge: Its answers; None where there is no task.
         samples: How far each sample's outputs are from the baseline's.
         seconds: Time that inference took.
     """
 
-    def __init__(self, runner: Runner, name: RunName) -> None:
+    def __init__(self, runner: Runner, name: RunName, judge: Judge[Any] | None = None) -> None:
         self.name = name
-        self.counter = TopKCounter()
+        self.judge = judge
         self.samples = SampleErrors()
         self.seconds = 0.0
         self._runner = runner
@@ -97,11 +93,18 @@ class PrecisionFindings:
         if len(signal) != len(self.samples):
             return errors
         interval = sqnr_interval(signal, noise)
-        return replace(errors, sqnr_low=interval.low, sqnr_high=interval.high, sqnr_method=interval.method)
+        return replace(
+            errors,
+            sqnr_low=interval.low,
+            sqnr_high=interval.high,
+            sqnr_method=interval.method,
+            powers=pack_powers([signal, noise]),
+        )
 
     def outcomes(self) -> dict[str, tuple[str, ...]]:
         """Whether each sample is right, packed, by the name of the figure."""
-        return {name: pack_hits(hits) for name, hits in self.counter.hits.items()}
+        hits = {} if self.judge is None else self.judge.hits
+        return {name: pack_hits(right) for name, right in hits.items()}
 
 
 class Comparison:
@@ -110,9 +113,14 @@ class Comparison:
     Args:
         runners: The FP32 baseline first, then the candidates.
         dataset: The validation dataset.
-        classify: Whether the model is a classifier.
+        classify: Whether the model is a classifier, where ``task`` does not say what it is.
         scores: The output that holds class scores; None looks for it.
         names: What the runs are called; by default their precisions.
+        task: What the model is for; None judges outputs alone.
+        context: What the task may know beside the dataset.
+
+    Raises:
+        UsageError: Class scores are named, and the task is another one.
     """
 
     def __init__(
@@ -123,19 +131,22 @@ class Comparison:
         classify: bool = False,
         scores: str | None = None,
         names: Sequence[RunName] | None = None,
+        task: TaskOptions | None = None,
+        context: Context | None = None,
     ) -> None:
         _check_same_outputs(runners)
         called = names or [RunName(runner.precision) for runner in runners]
-        self.findings = tuple(map(PrecisionFindings, runners, called))
-        self.classify = classify or scores is not None
-        self.labels = integer_labels(dataset.labels) if self.classify else None
+        options = _task_options(task, classify, scores)
+        self.task: Task[Any] | None = (
+            None if options is None else make_task(options, context or Context(dataset))
+        )
+        self.findings = tuple(
+            PrecisionFindings(runner, name, self.task.judge() if self.task else None)
+            for runner, name in zip(runners, called, strict=True)
+        )
         self._dataset = dataset
-        self._scores = scores
-        self._classes = 0
-        self._seen = 0
         self._origins: list[str] = []
         self._broken: dict[str, tuple[int, str]] = {}
-        self._warnings: list[str] = []
 
     @property
     def baseline(self) -> PrecisionFindings:
@@ -157,46 +168,28 @@ class Comparison:
         rows = samples if fed is None else fed
         reference = self.baseline.infer(feeds, rows, samples)
         self._note_broken(reference, batch)
-        answers = self._answers(reference, samples)
-        self._count(self.baseline, answers, None, samples)
+        answers = self._answers(reference, batch, self.baseline)
+        self._count(self.baseline, answers, batch, None)
         for candidate in self.findings[1:]:
             outputs = candidate.infer(feeds, rows, samples)
             candidate.compare(reference, outputs, samples)
-            self._count(candidate, self._answers(outputs, samples), answers, samples)
+            self._count(candidate, self._answers(outputs, batch, candidate), batch, answers)
         self._origins.extend(batch.origins)
-        self._seen += samples
 
-    def _answers(self, outputs: Mapping[str, Array], samples: int) -> Answers | None:
-        if not self.classify:
+    def _answers(self, outputs: Mapping[str, Array], batch: Batch, found: PrecisionFindings) -> Any:
+        if self.task is None:
             return None
-        if not self._classes:
-            self._scores = class_scores(outputs, samples, self._scores)
-            self._classes = outputs[self._scores].shape[1]
-            self._check_labels()
-        assert self._scores is not None
-        class_scores({self._scores: outputs[self._scores]}, samples, self._scores)
-        return top_classes(outputs[self._scores])
+        try:
+            return self.task.answers(outputs, batch)
+        except ValidationError as error:
+            if found is self.baseline:
+                raise
+            raise ValidationError(f"{found.name.label}: {error}") from error
 
-    def _check_labels(self) -> None:
-        if self.labels is None:
-            self._warnings.append(
-                f"Dataset {self._dataset.name!r} has no label for some or all samples: accuracy is not "
-                "measured, only agreement with FP32."
-            )
-            return
-        assert self._scores is not None
-        names = self._dataset.class_names
-        doubt = check_labels(self.labels, self._classes, self._scores, self._dataset.name, names)
-        if doubt:
-            self._warnings.append(doubt)
-
-    def _count(
-        self, found: PrecisionFindings, answers: Answers | None, baseline: Answers | None, samples: int
-    ) -> None:
-        if answers is None:
-            return
-        labels = None if self.labels is None else self.labels[self._seen : self._seen + samples]
-        found.counter.add(answers, labels, baseline)
+    @staticmethod
+    def _count(found: PrecisionFindings, answers: Any, batch: Batch, baseline: Any) -> None:
+        if found.judge is not None:
+            found.judge.add(answers, batch, baseline)
 
     def _note_broken(self, outputs: Mapping[str, Array], batch: Batch) -> None:
         for name, array in outputs.items():
@@ -205,49 +198,58 @@ class Comparison:
                 count, first = self._broken.get(name, (0, _first_sample(bad, batch)))
                 self._broken[name] = (count + int(bad.sum()), first)
 
-    def metrics(self, found: PrecisionFindings) -> tuple[Metric, ...]:
-        """Accuracy and agreement of one precision; none where the model is no classifier."""
-        if not self.classify:
-            return ()
-        return self._all_metrics()[self.findings.index(found)]
+    @cached_property
+    def judgements(self) -> tuple[Judgement, ...]:
+        """The figures of every precision; the p-values of all drops are corrected together."""
+        judges = [found.judge for found in self.findings if found.judge is not None]
+        if self.task is None:
+            return (Judgement(),) * len(self.findings)
+        return judge_runs(self.task, judges, self._dataset.class_names)
 
-    def _all_metrics(self) -> tuple[tuple[Metric, ...], ...]:
-        """The figures of every precision: the p-values of all drops are corrected together."""
-        labelled, baseline = self.labels is not None, self.baseline.counter
-        own = baseline.metrics(labelled, None)
-        values, hits = {metric.name: metric.value for metric in own}, baseline.hits
-        drops = [
-            [
-                with_drop(metric, candidate.counter.hits, hits)
-                for metric in candidate.counter.metrics(labelled, values)
-            ]
-            for candidate in self.findings[1:]
-        ]
-        return (own, *correct_drops(drops))
+    def judgement(self, found: PrecisionFindings) -> Judgement:
+        """All figures of one precision."""
+        return self.judgements[self.findings.index(found)]
+
+    def metrics(self, found: PrecisionFindings) -> tuple[Metric, ...]:
+        """The accuracy of one precision and its agreement with FP32; none where there is no task."""
+        return self.judgement(found).metrics
+
+    @property
+    def labels(self) -> tuple[int, ...] | None:
+        """Class number of every sample; None where labels are something else, or missing."""
+        labels = None if self.task is None else self.task.labels()
+        return None if labels is None else tuple(labels)
 
     def worst(self, found: PrecisionFindings, count: int = 10) -> tuple[WorstSample, ...]:
         """The candidate's samples that changed their answer or moved most, the worst first."""
-        ours, theirs = self.baseline.counter.predictions, found.counter.predictions
-        changed = np.array(ours) != np.array(theirs) if self.classify else None
+        judge, reference = found.judge, self.baseline.judge
+        changed = None if judge is None or reference is None else judge.changed(reference)
         return tuple(
-            WorstSample(
-                precision=found.name.precision,
-                sample_id=self._dataset.ids[index],
-                origin=self._origins[index],
-                label=self._label(index),
-                baseline_class=ours[index] if self.classify else None,
-                candidate_class=theirs[index] if self.classify else None,
-                sqnr_db=found.samples.sqnr_db(index),
-                max_abs=found.samples.max_abs(index),
-                calibration=found.name.calibration,
-            )
-            for index in rank_samples(found.samples, changed, count)
+            self._worst_sample(found, index) for index in rank_samples(found.samples, changed, count)
+        )
+
+    def _worst_sample(self, found: PrecisionFindings, index: int) -> WorstSample:
+        judge, reference = found.judge, self.baseline.judge
+        ours = None if reference is None else reference.predictions
+        theirs = None if judge is None else judge.predictions
+        return WorstSample(
+            precision=found.name.precision,
+            sample_id=self._dataset.ids[index],
+            origin=self._origins[index],
+            label=self._label(index),
+            baseline_class=None if ours is None else ours[index],
+            candidate_class=None if theirs is None else theirs[index],
+            sqnr_db=found.samples.sqnr_db(index),
+            max_abs=found.samples.max_abs(index),
+            calibration=found.name.calibration,
+            change="" if judge is None or reference is None else judge.change(reference, index),
         )
 
     def _label(self, index: int) -> str | None:
-        if self.labels is None:
+        labels = self.labels
+        if labels is None:
             return None
-        number, names = int(self.labels[index]), self._dataset.class_names
+        number, names = labels[index], self._dataset.class_names
         return names[number] if names is not None and number < len(names) else str(number)
 
     def warnings(self) -> tuple[str, ...]:
@@ -257,16 +259,34 @@ class Comparison:
             f"first at {first}. Mend the model or the data before judging other precisions."
             for name, (count, first) in self._broken.items()
         ]
-        if self.labels is not None and self._classes:
-            predictions = self.baseline.counter.predictions
-            found.extend(baseline_warnings(predictions, self.labels, self._classes))
+        if self.task is not None and self.baseline.judge is not None:
+            found.extend(self.task.doubts(self.baseline.judge))
         for candidate in self.findings[1:]:
+            label, outputs = candidate.name.label, candidate.output_errors()
             found.extend(
-                f"{candidate.name.label} output {errors.output!r}: {errors.note}."
-                for errors in candidate.output_errors()
+                f"{label} output {errors.output!r}: {errors.note}."
+                for errors in outputs
                 if errors.verdict in ("candidate not finite", "rows differ")
             )
-        return (*found, *self._warnings)
+            found.extend(
+                f"{label} {text}"
+                for errors in outputs
+                for text in column_warnings(errors.output, errors.sqnr_db, errors.groups)
+            )
+        return (*found, *(() if self.task is None else self.task.warnings()))
+
+
+def _task_options(task: TaskOptions | None, classify: bool, scores: str | None) -> TaskOptions | None:
+    """The task, with the output that an option names in place of the recipe's."""
+    if task is None:
+        return ClassificationOptions(output=scores) if classify or scores is not None else None
+    if scores is None:
+        return task
+    if not isinstance(task, ClassificationOptions):
+        raise UsageError(
+            f"--scores names an output of class scores, and the task is {task.kind}. Leave it out."
+        )
+    return task.model_copy(update={"output": scores})
 
 
 def _check_same_outputs(runners: Sequence[Runner]) -> None:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from calib.data import Dataset, Recipe, load_recipe, open_calibration, open_validation
+from calib.data import (
+    Dataset,
+    Recipe,
+    load_recipe,
+    looks_like_object,
+    open_calibration,
+    open_validation,
+)
 from calib.data.checks import check_datasets, check_image_files, same_files
 from calib.data.checks_values import Reading
 from calib.data.findings import Finding, passes
 from calib.data.overview import spread
+from calib.data.reader_samples import open_object
 from calib.errors import DatasetError, UsageError
 from calib.validation.data_recorded import check_cache
 
@@ -21,7 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DataCheck", "PreparationScore", "check_data"]
 
-_TRIED = 128
+_TRIED, _LEAST = 128, 16
+# Values of all samples that are tried, which are kept in memory: 256 MiB of float32.
+_MOST_VALUES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -97,7 +108,7 @@ def check_data(
     cache: ranges and recorded preprocessing that are not those of the data.
 
     Args:
-        data: A recipe, its path or shipped name, or the calibration dataset.
+        data: A recipe, its path or shipped name, a reader as ``module:object``, or the calibration dataset.
         model: The FP32 ONNX model, or its path.
         validation: The validation dataset, where ``data`` is a dataset.
         cache: A calibration cache that is meant for these data.
@@ -118,7 +129,7 @@ def check_data(
     if samples is not None and samples < 1:
         raise UsageError(f"No samples: expected at least 1, got {samples}.")
     network = _loaded(model)
-    recipe, uses, found = _opened(data, validation)
+    recipe, uses, found = _opened(data, validation, samples)
     ours, theirs = uses["calibration"], uses.get("validation", uses["calibration"])
     known = {}
     if recipe is not None:
@@ -152,9 +163,11 @@ def _loaded(model: str | os.PathLike[str] | OnnxModel | None) -> OnnxModel | Non
 
 
 def _opened(
-    data: str | os.PathLike[str] | Recipe | Dataset, validation: Dataset | None
+    data: str | os.PathLike[str] | Recipe | Dataset, validation: Dataset | None, samples: int | None
 ) -> tuple[Recipe | None, dict[Any, Dataset], list[Finding]]:
     """The recipe, the dataset of each use, and what there is to say of a use that cannot be opened."""
+    if isinstance(data, str) and looks_like_object(data):
+        data = open_object(data, samples or _TRIED)
     if isinstance(data, Dataset):
         uses = (
             {"calibration": data} if validation is None else {"calibration": data, "validation": validation}
@@ -201,7 +214,10 @@ def _tried(reading: Reading) -> list[int]:
     if reading.dataset.state:
         return [] if reading.failed else list(range(min(len(reading.dataset), _TRIED)))
     ids = [sample.id for sample in reading.samples]
-    chosen = {ids[index] for index in spread(len(ids), _TRIED)}
+    values = max((sum(map(prod, sample.shapes.values())) for sample in reading.samples), default=0)
+    chosen = {
+        ids[index] for index in spread(len(ids), max(_LEAST, min(_TRIED, _MOST_VALUES // (values or 1))))
+    }
     return [index for index, name in enumerate(reading.dataset.ids) if name in chosen]
 
 

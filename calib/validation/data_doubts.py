@@ -59,7 +59,14 @@ class Subject:
     def task(self) -> str | None:
         """The task that the recipe states, by its name."""
         task = None if self.recipe is None else self.recipe.task
-        return getattr(task, "kind", task)
+        return None if task is None else task.kind
+
+    @property
+    def output(self) -> str | None:
+        """The output that holds class scores, by the caller's word or the recipe's."""
+        task = None if self.recipe is None else self.recipe.task
+        stated: str | None = getattr(task, "output", None) if self.classify else None
+        return self.scores or stated
 
     @property
     def classify(self) -> bool:
@@ -131,7 +138,7 @@ def check_model(subject: Subject) -> tuple[list[Finding], list[Preparation]]:
         subject.model,
         subject.samples,
         classify=subject.classify,
-        scores=subject.scores,
+        scores=subject.output,
         threads=subject.threads,
         batch_size=8 if subject.alike else 1,
     )

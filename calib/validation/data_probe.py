@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from calib.data import Array, Dataset
 from calib.data.overview import steps_of
-from calib.errors import UsageError, ValidationError
-from calib.graph import FeedBuilder, OnnxModel
+from calib.errors import ModelError, UsageError, ValidationError
+from calib.graph import FeedBuilder, OnnxModel, TensorSpec
 from calib.progress import track
 from calib.runners import OnnxRuntimeRunner, Runner, carrying
 from calib.validation.batch_norms import FirstConv, NormFit, NormProbe
 from calib.validation.classification import class_scores, integer_labels, top_classes
-from calib.validation.input_variants import InputVariant, changed, input_variants, pixel_scale
+from calib.validation.input_variants import InputVariant, input_variants, pixel_scale
 from calib.validation.intervals import bootstrap_interval, share_interval
 from calib.validation.paired import PairedTable, mcnemar
 from calib.validation.subject import batches
@@ -30,8 +30,6 @@ Floats = npt.NDArray[np.float64]
 _ALPHA = 0.01
 _NEARER = 0.8
 _LOW = 0.5
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -149,11 +147,11 @@ class Probe:
         """
         fp32 = OnnxRuntimeRunner(self._model, "fp32", threads=self._threads, optimize=True)
         with carrying([fp32], self._dataset.state)[0] as runner:
-            base = self._score(runner, self._feeds, ())
+            base = self._score(runner, ())
             variants = self._variants()
             if not variants or (base.hits is None and base.distances is None):
                 return [base]
-            first = [self._changed(runner, (variant,)) for variant in self._shown(variants)]
+            first = self._scored(runner, [(variant,) for variant in variants])
             found = [base, *first]
             better = [one for one in first if better_than(base, one, len(first))]
             pairs = list(combinations(variants, 2))
@@ -163,39 +161,46 @@ class Probe:
             elif base.hits is None or base.hits.mean() >= _LOW:
                 return found
             pairs = [pair for pair in pairs if _independent(*pair)]
-            found += [self._changed(runner, pair) for pair in self._shown(pairs)]
+            found += self._scored(runner, pairs)
         return found
 
-    def _shown(self, variants: Sequence[T]) -> Iterable[T]:
-        return track(variants, len(variants), "Trying other preparations") if variants else ()
+    def _scored(self, runner: Runner, several: Sequence[tuple[InputVariant, ...]]) -> list[Preparation]:
+        """Scores variants; those that the model cannot run, such as turned images, are left out."""
+        found = []
+        for changes in track(several, len(several), "Trying other preparations") if several else ():
+            with suppress(ModelError, ValidationError):
+                found.append(self._score(runner, changes))
+        return found
+
+    @property
+    def _image_input(self) -> TensorSpec | None:
+        """The only input that could be images."""
+        found = [spec for spec in self._model.inputs if len(spec.shape) == 4 and spec.dtype.kind == "f"]
+        return found[0] if len(found) == 1 else None
 
     def _variants(self) -> list[InputVariant]:
-        """Variants of the only input that could be images."""
-        specs = [spec for spec in self._model.inputs if len(spec.shape) == 4 and spec.dtype.kind == "f"]
-        if len(specs) != 1:
+        spec = self._image_input
+        if spec is None:
             return []
-        name, steps = specs[0].name, steps_of(self._dataset)
-        arrays = [feed[name] for feed in self._feeds]
+        steps = steps_of(self._dataset)
+        arrays = [feed[spec.name] for feed in self._feeds]
         low, high = min(float(a.min()) for a in arrays), max(float(a.max()) for a in arrays)
         images = "decoder" in self._dataset.description.get("preprocess", {})
-        scale = pixel_scale(steps, images, low, high)
-        return input_variants(specs[0], arrays[0].shape, steps, scale)
+        return input_variants(spec, arrays[0].shape, steps, pixel_scale(steps, images, low, high))
 
-    def _changed(self, runner: Runner, changes: tuple[InputVariant, ...]) -> Preparation:
-        feeds: Sequence[Mapping[str, Array]] = self._feeds
-        name = next(spec.name for spec in self._model.inputs if len(spec.shape) == 4)
-        for variant in changes:
-            feeds = changed(feeds, name, variant)
-        return self._score(runner, feeds, changes)
+    def _prepared(self, changes: tuple[InputVariant, ...]) -> Iterator[dict[str, Array]]:
+        """The batches with something changed, one after another: all of them would be large."""
+        spec = self._image_input
+        for feed in self._feeds:
+            batch = dict(feed)
+            if spec is not None:
+                for variant in changes:
+                    batch[spec.name] = variant.change(batch[spec.name])
+            yield batch
 
-    def _score(
-        self,
-        runner: Runner,
-        feeds: Sequence[Mapping[str, Array]],
-        changes: tuple[InputVariant, ...],
-    ) -> Preparation:
-        answers = self._answers(runner, feeds) if self._classify else None
-        moments = None if self._norms is None else self._norms.moments(feeds)
+    def _score(self, runner: Runner, changes: tuple[InputVariant, ...]) -> Preparation:
+        answers = self._answers(runner, self._prepared(changes)) if self._classify else None
+        moments = None if self._norms is None else self._norms.moments(self._prepared(changes))
         distances = None
         if self._norms is not None and moments is not None:
             distances = self._norms.distances(moments)
@@ -213,7 +218,7 @@ class Probe:
         )
 
     def _answers(
-        self, runner: Runner, feeds: Sequence[Mapping[str, Array]]
+        self, runner: Runner, feeds: Iterable[Mapping[str, Array]]
     ) -> tuple[npt.NDArray[np.int64], int] | None:
         """Class of each sample and the number of classes; None where there are no class scores."""
         found, classes = [], 0

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from calib.data import Dataset, Recipe
 from calib.progress import track
 from calib.runners import OnnxRuntimeRunner, carrying
+from calib.validation.columns import column_warnings
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.naming import RunName
 from calib.validation.provenance import Calibration, read_calibrations
@@ -181,9 +182,8 @@ def _compare(
 
     builder, dataset, fixed = FeedBuilder(model.inputs, str(model.path)), subject.dataset, model.fixed_batch
     names = [RunName("fp32"), *(RunName("int8", part, several=True) for part in _WORDS)]
-    classify = subject.task == "classification"
-    carried = carrying(runners, dataset.state)
-    comparison = Comparison(carried, dataset, classify=classify, scores=scores, names=names)
+    carried, context = carrying(runners, dataset.state), subject.context(model.metadata)
+    comparison = Comparison(carried, dataset, task=subject.task, scores=scores, names=names, context=context)
     size = size_of_batches(dataset, batch_size, fixed)
     total = ceil(len(dataset) / size)
     for batch, fed in track(batches(dataset, size, fixed), total, "Decomposing"):
@@ -217,10 +217,15 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 def _findings(parts: Sequence[PartLoss]) -> tuple[str, ...]:
     by_name = {part.part: part for part in parts}
-    return tuple(
-        _finding(output.output, output.sqnr_db, {name: one.noise_shares for name, one in by_name.items()})
-        for output in by_name[_WHOLE].outputs
-    )
+    found = []
+    for output in by_name[_WHOLE].outputs:
+        shares = {name: one.noise_shares for name, one in by_name.items()}
+        found.append(_finding(output.output, output.sqnr_db, shares))
+        found += [
+            f"{text[0].upper()}{text[1:]}"
+            for text in column_warnings(output.output, output.sqnr_db, output.groups)
+        ]
+    return tuple(found)
 
 
 def _finding(output: str, sqnr_db: float | None, shares: dict[str, dict[str, float | None]]) -> str:

@@ -79,4 +79,10 @@ def _record(one: _Inspected, model: OnnxModel, fp16: _Inspected | None) -> Engin
         fusion=summary.fusion.sentences(),
         slowest=summary.slowest,
         costs=costs,
+        nodes={
+            node: layer.precision
+            for layer in one.layers
+            if not layer.copies and layer.detailed
+            for node in layer.onnx_nodes
+        },
     )

@@ -13,6 +13,7 @@ __all__ = ["EngineOptions"]
 
 _ROUTES = (*ROUTES, "both")
 _RESTS = ("fp16", "fp32")
+_MOST_BUILDS = 20
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class EngineOptions:
         cuda_graph: Whether the timed batches are launched as CUDA graphs.
         transfers: Whether the latency includes the transfers.
         profile: Whether each layer is timed.
+        simulation: Whether INT8 engines are compared with the simulation of their arithmetic on the CPU.
+        rebuilds: How often each engine is built, to see what differs between builds alone.
     """
 
     shapes: tuple[str, ...] = ()
@@ -43,11 +46,18 @@ class EngineOptions:
     cuda_graph: bool = False
     transfers: bool = False
     profile: bool = True
+    simulation: bool = True
+    rebuilds: int = 1
 
     def __post_init__(self) -> None:
         for name, value, known in (("route", self.route, _ROUTES), ("rest", self.rest, _RESTS)):
             if value not in known:
                 raise UsageError(f"--{name} must be one of {', '.join(known)}, got {value!r}.")
+        if not 1 <= self.rebuilds <= _MOST_BUILDS:
+            raise UsageError(
+                f"--rebuilds is the number of builds of each engine, 1 to {_MOST_BUILDS}; got "
+                f"{self.rebuilds}. Three to five show how far they differ."
+            )
 
     def changed(self) -> dict[str, Any]:
         """Options that are not as they are by default, by name.

@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from calib.validation.baseline import Baseline, BaselineFigure, BaselineRun
 from calib.validation.gate_rules import Rule
+from calib.validation.intervals import Floats
 from calib.validation.outcomes import hits_of, unpack_hits
+from calib.validation.resampling import paired_draws
 from calib.validation.results import Metric, PrecisionRun, Results
 from calib.validation.verdicts import GateOutcome, Verdict
 
@@ -50,6 +52,11 @@ class Case:
         """The same run in the stored baseline."""
         return None if self.baseline is None else self.baseline.find(self.run)
 
+    @property
+    def builds(self) -> int:
+        """Builds that the noise of the stored baseline is known from; 0 where it is not."""
+        return 0 if self.stored is None else self.stored.builds or 0
+
     def metric(self, name: str) -> Metric | None:
         """A figure of the run."""
         return next((one for one in self.run.metrics if one.name == name), None)
@@ -59,7 +66,10 @@ class Case:
         if self.stored is not None:
             return self.stored.metrics.get(name)
         found = next((one for one in self.reference.metrics if one.name == name), None)
-        return None if found is None or self.baseline else BaselineFigure(found.value, note=found.note)
+        if found is None or self.baseline:
+            return None
+        higher = found.higher_is_better
+        return BaselineFigure(found.value, note=found.note, unit=found.unit, higher_is_better=higher)
 
     def hits(self, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]] | None:
         """Right and wrong answers of reference and run; None where either has none."""
@@ -72,6 +82,14 @@ class Case:
             packed, label = self.stored.outcomes[name], f"baseline {self.run.label} {name}"
             theirs = unpack_hits(packed, self.baseline.samples, label)
         return None if ours is None or theirs is None else (theirs, ours)
+
+    def draws(self, name: str) -> tuple[Floats, Floats] | None:
+        """The figure of reference and run on the same resamples; None where either has none."""
+        if self.baseline is None:
+            theirs = self.reference.draws.get(name)
+        else:
+            theirs = None if self.stored is None else self.stored.draws.get(name)
+        return paired_draws(theirs, self.run.draws.get(name), f"{self.run.label} {name}")
 
     def outcome(self, verdict: Verdict, reason: str, *, subject: str = "", **more: Any) -> GateOutcome:
         """An outcome of this gate and run; ``more`` are fields of ``GateOutcome``."""

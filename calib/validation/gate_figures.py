@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from calib.errors import UsageError
-from calib.validation.baseline import measured_latency
+from calib.validation.baseline import measured_latency, timed_device
 from calib.validation.gate_case import Case
 from calib.validation.latency_ratios import latency_ratio
 from calib.validation.results import Latency, LatencyRatio, OutputError, PrecisionRun
@@ -30,7 +31,29 @@ def judge_outputs(case: Case) -> tuple[GateOutcome, ...]:
         reason = "nothing was measured: the results compare no output with FP32's"
         return (case.outcome("fail", reason, subject=wanted),)
     judge = _sqnr if case.rule.gate == "min_sqnr" else _cosine
-    return tuple(_incomparable(case, output) or judge(case, output) for output in chosen)
+    return tuple(
+        one
+        for output in chosen
+        for one in (_incomparable(case, output) or judge(case, output), *_groups(case, output))
+    )
+
+
+def _groups(case: Case, output: OutputError) -> Iterator[GateOutcome]:
+    """Columns that are far smaller than others, each judged by itself: the whole would hide them."""
+    decibels = case.rule.gate == "min_sqnr"
+    for group in output.groups[1:]:
+        value = group.sqnr_db if decibels else group.cosine
+        largest = output.groups[0].reference_amax
+        size = f"columns of up to ±{plain(group.reference_amax)} beside ±{plain(largest)}"
+        subject = f"{output.output} columns {group.columns}"
+        if value is None:
+            equal = not group.max_abs
+            reason = f"{size}: no error" if equal else f"{size}: no SQNR"
+            yield case.outcome("pass" if equal else "fail", reason, subject=subject)
+            continue
+        figure = f"SQNR {plain(value)} dB, without an interval" if decibels else f"cosine {value:.6f}"
+        verdict: Verdict = "pass" if value >= case.rule.threshold.value else "fail"
+        yield case.outcome(verdict, f"{size}: {figure}", subject=subject, value=value)
 
 
 def _incomparable(case: Case, output: OutputError) -> GateOutcome | None:
@@ -93,6 +116,10 @@ def judge_latency(case: Case) -> GateOutcome:
     refusal, theirs = _refusal(case, peer), measured_latency(peer)
     if refusal or theirs is None:
         return case.outcome("fail", refusal, subject="latency", against=against)
+    here, there = timed_device(case.results, case.run), timed_device(case.results, peer)
+    if here != there:
+        reason = f"another device: {case.run.label} ran on {here}, {peer.label} on {there}"
+        return case.outcome("fail", reason, subject="latency", against=against)
     if theirs.batch_size != ours.batch_size:
         reason = f"batches of {ours.batch_size} cannot be compared with batches of {theirs.batch_size}"
         return case.outcome("fail", reason, subject="latency", against=against)
@@ -104,18 +131,20 @@ def _refusal(case: Case, run: PrecisionRun) -> str:
         return f"the latency of {run.label} was not measured"
     if run.simulated or run.latency.simulated:
         return f"refused: the latency of {run.label} is of a simulation and says nothing of TensorRT's speed"
-    if not case.results.environment.gpu:
-        return f"refused: the latency of {run.label} was not measured on a GPU"
+    if not timed_device(case.results, run):
+        where = f", but on {run.latency.device}" if run.latency.device else ", as far as the results say"
+        return f"refused: the latency of {run.label} was not measured on a GPU{where}"
     return ""
 
 
 def _latency_of_baseline(case: Case, ours: Latency) -> GateOutcome:
     assert case.baseline is not None
-    device, stored = case.baseline.environment.get("gpu"), case.stored
+    stored, here = case.stored, timed_device(case.results, case.run)
     if stored is None or stored.median_ms is None:
         return case.outcome("fail", "the baseline has no measured latency of this run", subject="latency")
-    if device != case.results.environment.gpu:
-        reason = f"another device: {case.results.environment.gpu} now, {device or 'none'} in the baseline"
+    device = stored.device or case.baseline.environment.get("gpu")
+    if not here or device != here:
+        reason = f"another device: {here or 'unknown'} now, {device or 'none'} in the baseline"
         return case.outcome("fail", reason, subject="latency")
     if stored.batch_size != ours.batch_size:
         reason = f"batches of {ours.batch_size} now, of {stored.batch_size} in the baseline"
@@ -127,6 +156,8 @@ def _latency_of_baseline(case: Case, ours: Latency) -> GateOutcome:
         subject="latency",
         value=ratio,
         note="measured on different days: clocks and load may differ, and there is no interval",
+        noise=stored.latency_noise,
+        builds=case.builds,
     )
 
 

@@ -12,9 +12,13 @@ from typing import Any
 from calib.data.document import read_document
 from calib.errors import DatasetError, UsageError
 from calib.validation.corrections import Correction
+from calib.validation.outcomes import SHARE_METRICS
 from calib.validation.thresholds import Threshold, describe_points, parse_threshold, plain
 
-__all__ = ["GATES", "GateFile", "Rule", "make_rules", "read_gate_file"]
+__all__ = ["GATES", "GateFile", "Limit", "Rule", "make_rules", "read_gate_file"]
+
+Limit = str | float | Sequence[str | float]
+"""A threshold, or several: a number, text such as "1%", or "NAME=1%"."""
 
 GATES = {
     "max_drop": "share",
@@ -46,7 +50,8 @@ class Rule:
     Attributes:
         gate: Which, one of ``GATES``.
         threshold: What it judges by.
-        metric: The figure that gates of drops judge: "top1", "top5", or another that the results have.
+        metric: The figure that gates of drops judge: "top1", "mAP", or another that the results have; empty
+            for the one that speaks for the results' task.
         output: The model output that gates of outputs judge; empty for every one.
         against: "fp32" or "fp16" of the same results, or "baseline"; empty for the baseline where one is
             given and FP32 else.
@@ -55,7 +60,7 @@ class Rule:
 
     gate: str
     threshold: Threshold
-    metric: str = "top1"
+    metric: str = ""
     output: str = ""
     against: str = ""
     precisions: tuple[str, ...] = ()
@@ -69,6 +74,8 @@ class Rule:
         """
         value = self.threshold.value
         word = "at least" if self.gate.startswith("min_") else "at most"
+        if self.gate in ("max_drop", "worst_class") and self.threshold.unit == "number":
+            return f"{word} {plain(value)} in its unit"
         if self.gate in ("max_drop", "worst_class"):
             return f"{word} {describe_points(value)}"
         words = {
@@ -85,24 +92,28 @@ class Rule:
 
 def make_rules(
     *,
-    metrics: Sequence[str] = ("top1",),
+    metrics: Sequence[str] = (),
     against: str = "",
     precisions: Sequence[str] = (),
-    **thresholds: str | float | None,
+    **thresholds: Limit | None,
 ) -> tuple[Rule, ...]:
     """Rules from options.
 
     Args:
-        metrics: Figures that gates of drops judge; each gives a rule.
+        metrics: Figures that gates of drops judge; each gives a rule. Without them the figure that speaks for
+            the results' task is judged.
         against: What drops are measured against; empty for the baseline where one is given and FP32 else.
         precisions: The runs that are judged; empty for all.
-        **thresholds: Gate → threshold, as text or number; None leaves the gate out.
+        **thresholds: Gate → threshold, as text or number; None leaves the gate out. Gates of drops take
+            "NAME=THRESHOLD" too, and several of them: ``max_drop=["mAP=0.01", "mAP50=2%"]``.
 
     Raises:
         UsageError: A gate is unknown, or a threshold or another value cannot be meant.
 
     >>> [rule.gate for rule in make_rules(max_drop="1%", min_sqnr=20, worst_class=None)]
     ['max_drop', 'min_sqnr']
+    >>> [(rule.metric, rule.threshold.value) for rule in make_rules(max_drop=["mAP=0.01", "MAE=3"])]
+    [('mAP', 0.01), ('MAE', 3.0)]
     """
     rules: list[Rule] = []
     for gate, given in thresholds.items():
@@ -110,11 +121,16 @@ def make_rules(
         if given is None:
             continue
         option = "--" + gate.replace("_", "-")
-        threshold = parse_threshold(given, option, GATES[gate])
         side = against if against in _AGAINST.get(gate, ()) else ""
         rules += [
-            Rule(gate, threshold, metric, against=side, precisions=tuple(precisions))
-            for metric in (metrics if gate in _ON_METRICS else ("top1",))
+            Rule(
+                gate,
+                _threshold(gate, text, option, metric),
+                metric,
+                against=side,
+                precisions=tuple(precisions),
+            )
+            for metric, text in _limits(gate, given, metrics)
         ]
     if against and not any(rule.against for rule in rules):
         raise UsageError(
@@ -122,6 +138,32 @@ def make_rules(
             "latency is against fp32, fp16 or baseline."
         )
     return tuple(rules)
+
+
+def _limits(gate: str, given: Limit, metrics: Sequence[str]) -> list[tuple[str, str | float]]:
+    """Figures and their thresholds."""
+    every = [given] if isinstance(given, (str, int, float)) else list(given)
+    found: list[tuple[str, str | float]] = []
+    for one in every:
+        name, sign, rest = one.partition("=") if isinstance(one, str) else ("", "", one)
+        if sign and gate in _ON_METRICS:
+            found.append((name.strip(), rest.strip() if isinstance(rest, str) else rest))
+        elif gate in _ON_METRICS:
+            found += [(metric, one) for metric in metrics or ("",)]
+        else:
+            found.append(("", one))
+    return found
+
+
+def _threshold(gate: str, given: str | float, option: str, metric: str) -> Threshold:
+    """The threshold; where the figure is named its unit is not known before results are there."""
+    unit = GATES[gate]
+    if gate != "max_drop" or not metric or metric in SHARE_METRICS:
+        return parse_threshold(given, option, unit)
+    try:
+        return parse_threshold(given, option, unit)
+    except UsageError:
+        return parse_threshold(given, option, "number")
 
 
 def _check_known(name: str, known: Iterable[str], what: str, where: str = "") -> None:
@@ -160,7 +202,7 @@ def read_gate_file(path: str | os.PathLike[str], more: Sequence[str] = ()) -> Ga
         schema: 1
         gates:
           - max_drop: 1%
-            metric: top1          # the default
+            metric: top1          # by default the one that speaks for the task
             against: fp32         # or baseline
             precisions: [int8]    # all candidates by default
           - min_sqnr: 20
@@ -206,7 +248,8 @@ def _rule(entry: Any, where: str) -> Rule:
     if len(named) != 1:
         raise UsageError(f"{where}expected one gate in each entry, got {', '.join(named) or 'none'}.")
     gate = named[0]
-    threshold = parse_threshold(entry[gate], f"{where}{gate}", GATES[gate])
+    metric = entry.get("metric", "")
+    threshold = _threshold(gate, entry[gate], f"{where}{gate}", metric if isinstance(metric, str) else "")
     for key, gates in (("metric", _ON_METRICS), ("output", _ON_OUTPUTS), ("against", tuple(_AGAINST))):
         if key in entry and (gate not in gates or not isinstance(entry[key], str)):
             raise UsageError(f"{where}{key} is a name, and belongs to {', '.join(gates)}; {gate} takes none.")
@@ -215,7 +258,7 @@ def _rule(entry: Any, where: str) -> Rule:
     return Rule(
         gate,
         threshold,
-        metric=entry.get("metric", "top1"),
+        metric=metric,
         output=entry.get("output", ""),
         against=entry.get("against", ""),
         precisions=_names(entry.get("precisions", ()), where),

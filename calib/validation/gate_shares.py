@@ -10,6 +10,7 @@ from calib.validation.baseline import BaselineFigure
 from calib.validation.corrections import holm
 from calib.validation.drops import ClassDrop, class_drops
 from calib.validation.gate_case import Case
+from calib.validation.gate_draws import judge_agreement_interval, judge_class_figures, judge_draws
 from calib.validation.intervals import share_interval
 from calib.validation.noninferiority import (
     NonInferiority,
@@ -29,8 +30,9 @@ __all__ = ["judge_agreement", "judge_drop", "judge_worst_class"]
 def judge_drop(case: Case) -> GateOutcome:
     """Judges "max_drop" and "max_relative_drop" of one figure.
 
-    Where right and wrong answers to the same samples are known, by a non-inferiority test; else by the
-    interval that the results give the drop; else by the figure alone, which cannot pass.
+    Where right and wrong answers to the same samples are known, or the figure on the same resamples, by a
+    non-inferiority test; else by the interval that the results give the drop; else by the figure alone, which
+    cannot pass.
     """
     name = case.rule.metric
     now, before = case.metric(name), case.reference_figure(name)
@@ -39,7 +41,8 @@ def judge_drop(case: Case) -> GateOutcome:
         return settled or case.outcome("fail", "nothing was measured", subject=name)
     pair = case.hits(name)
     if pair is None:
-        return _by_figures(case, now, before)
+        draws = case.draws(name)
+        return _by_figures(case, now, before) if draws is None else judge_draws(case, now, before, draws)
     table = PairedTable.from_hits(*pair)
     relative = case.rule.gate == "max_relative_drop"
     test = (relative_non_inferiority if relative else share_non_inferiority)(
@@ -54,6 +57,7 @@ def judge_drop(case: Case) -> GateOutcome:
         **_figures(test),
         note=_advice(case, table, test),
         noise=before.noise,
+        builds=case.builds,
     )
 
 
@@ -100,7 +104,7 @@ def _number(figure: Metric | BaselineFigure | None) -> float | None:
 
 
 def _by_figures(case: Case, now: Metric, before: BaselineFigure) -> GateOutcome:
-    """A figure without answers to each sample, such as a mean average precision."""
+    """A figure of which neither answers to each sample nor resamples are known."""
     assert now.value is not None
     assert before.value is not None
     sign = 1.0 if now.higher_is_better else -1.0
@@ -116,7 +120,9 @@ def _by_figures(case: Case, now: Metric, before: BaselineFigure) -> GateOutcome:
     if case.baseline is not None or low is None or high is None or scale != 1.0:
         verdict: Verdict = "fail" if drop > limit else "undecided"
         reason = f"{change}; no answers to each sample are known, so there is no interval"
-        return case.outcome(verdict, reason, subject=now.name, value=drop, noise=before.noise)
+        return case.outcome(
+            verdict, reason, subject=now.name, value=drop, noise=before.noise, builds=case.builds
+        )
     low, high = sorted((sign * low, sign * high))
     verdict = "pass" if high <= limit else "fail" if low > limit else "undecided"
     confidence = (1 + now.confidence) / 2
@@ -183,6 +189,8 @@ def judge_worst_class(case: Case) -> GateOutcome:
     """
     name = case.rule.metric
     pair = case.hits(name)
+    if pair is None and case.run.classes and case.baseline is None:
+        return judge_class_figures(case)
     if pair is None or case.results.labels is None:
         return case.outcome(
             "fail", f"no labels, or no {name} answers, on both sides: classes cannot be judged", subject=name
@@ -232,12 +240,15 @@ def _class_note(drops: Sequence[ClassDrop], verdicts: Sequence[str], case: Case)
 
 
 def judge_agreement(case: Case) -> GateOutcome:
-    """Judges the share of samples to which a run gives FP32's answer, by the exact binomial test."""
+    """Judges how far a run gives FP32's answers: a share of samples by the exact binomial test."""
     from scipy.stats import binomtest
 
-    metric = case.metric("top1_agreement")
+    metric = next((one for one in case.run.metrics if one.name.endswith("_agreement")), None)
+    subject = "top1" if metric is None else metric.name.removesuffix("_agreement")
+    if metric is not None and metric.successes is None and metric.value is not None:
+        return judge_agreement_interval(case, metric, subject)
     if metric is None or not metric.count or metric.successes is None:
-        return case.outcome("fail", "nothing was measured: no agreement with FP32", subject="top1")
+        return case.outcome("fail", "nothing was measured: no agreement with FP32", subject=subject)
     least = case.rule.threshold.value
     interval = share_interval(metric.successes, metric.count, 1 - 2 * case.alpha)
     p_value, p_worse = (
@@ -248,7 +259,7 @@ def judge_agreement(case: Case) -> GateOutcome:
     return case.outcome(
         decide(p_value, p_worse, case.alpha),
         f"{differing} of {metric.count} answers differ from FP32's",
-        subject="top1",
+        subject=subject,
         value=metric.successes / metric.count,
         low=interval.low,
         high=interval.high,

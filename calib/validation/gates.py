@@ -10,14 +10,16 @@ from typing import get_args
 
 from calib.errors import UsageError, ValidationError
 from calib.validation.baseline import Baseline, make_baseline, read_reference, write_baseline
-from calib.validation.changes import calmed, compare_with_baseline, rebuild_noise
+from calib.validation.changes import calmed, circumstances_since, compare_with_baseline
 from calib.validation.corrections import Correction
 from calib.validation.gate_case import Case
 from calib.validation.gate_figures import judge_engine_size, judge_int8_share, judge_latency, judge_outputs
-from calib.validation.gate_rules import GATES, GateFile, Rule, make_rules, read_gate_file
+from calib.validation.gate_rules import GATES, GateFile, Limit, Rule, make_rules, read_gate_file
 from calib.validation.gate_shares import judge_agreement, judge_drop, judge_worst_class
 from calib.validation.integrity import check_identity, check_integrity
+from calib.validation.noise import Noise, known_noise
 from calib.validation.results import PrecisionRun, Results, read_results
+from calib.validation.thresholds import parse_threshold
 from calib.validation.verdicts import CheckReport, GateOutcome, corrected
 
 __all__ = ["check", "update_baseline"]
@@ -40,16 +42,16 @@ def check(
     *,
     baseline: Baseline | Results | _Path | None = None,
     gates: _Path | GateFile | Sequence[Rule] = (),
-    max_drop: float | str | None = None,
-    max_relative_drop: float | str | None = None,
-    worst_class: float | str | None = None,
+    max_drop: Limit | None = None,
+    max_relative_drop: Limit | None = None,
+    worst_class: Limit | None = None,
     min_agreement: float | str | None = None,
     min_sqnr: float | str | None = None,
     min_cosine: float | str | None = None,
     max_latency_ratio: float | str | None = None,
     min_int8_share: float | str | None = None,
     max_engine_mb: float | str | None = None,
-    metrics: Sequence[str] = ("top1",),
+    metrics: Sequence[str] = (),
     against: str = "",
     precisions: Sequence[str] = (),
     noise: Sequence[Results | _Path] = (),
@@ -66,7 +68,8 @@ def check(
         results: What a validation run found, or the path of its results.json.
         baseline: A stored baseline, or results that serve as one. Drops are then judged against it.
         gates: A YAML file with gates, its content, or rules; the thresholds below come on top.
-        max_drop: Largest drop of each figure, a share: 0.01 or "1%".
+        max_drop: Largest drop of each figure, a share: 0.01 or "1%"; or of a named one: "mAP=0.01", "MAE=3",
+            and several of them. Where lower is better, a rise is the drop.
         max_relative_drop: Largest drop as a part of the reference's figure.
         worst_class: Largest drop of the class that lost most.
         min_agreement: Smallest share of samples with FP32's answer.
@@ -75,11 +78,13 @@ def check(
         max_latency_ratio: Largest p50 divided by that of FP32; measured on a GPU, simulations are refused.
         min_int8_share: Smallest part of the engine's layers that compute in INT8.
         max_engine_mb: Largest engine, in megabytes of 10⁶ bytes.
-        metrics: Figures that drops are judged of: "top1", "top5".
+        metrics: Figures that drops are judged of where none is named: "top1", "mAP"; by default the one that
+            speaks for the results' task.
         against: "fp32", "fp16" (latency) or "baseline"; by default the baseline where one is given.
         precisions: Runs to judge, by precision or label; by default all but FP32.
-        noise: Results of two or more rebuilds of one model. A change against the baseline that is not larger
-            than they differ is called noise.
+        noise: Results of two or more builds of one model, or of one run that made several. A change against
+            the baseline that is not larger than they differ is called noise. What ``results`` hold of builds
+            of their own counts too.
         alpha: Chance of a wrong verdict on each side, of all gates together; 0.05 by default.
         correction: "holm" (default), "bonferroni" or "none", for several judgements.
         allow_undecided: Whether undecided gates let the check pass; by default they do not.
@@ -117,8 +122,9 @@ def check(
     )
     _check_settings(rules, settings)
     stored = _stored(baseline)
-    spread = rebuild_noise([_read(one) for one in noise]) if noise else {}
-    return _judge(settings, _read(results), stored, rules, spread)
+    found = _read(results)
+    known = known_noise([_read(one) for one in noise], found)
+    return _judge(settings, found, stored, rules, known)
 
 
 def _gate_file(gates: _Path | GateFile | Sequence[Rule]) -> GateFile:
@@ -168,7 +174,7 @@ def _judge(
     results: Results,
     baseline: Baseline | None,
     rules: Sequence[Rule],
-    noise: dict[tuple[str, str], float],
+    noise: Noise,
 ) -> CheckReport:
     integrity = check_integrity(results)
     if not all(one.verdict == "pass" for one in integrity if not one.run):
@@ -181,13 +187,18 @@ def _judge(
     outcomes = _outcomes(results, baseline if same else None, rules, report.alpha, baseline is not None)
     noisy = tuple(_with_noise(one, noise) for one in outcomes)
     judged = tuple(map(calmed, corrected(noisy, report.correction, report.alpha)))
-    changes = compare_with_baseline(results, baseline, noise) if baseline is not None and same else ()
-    return replace(report, outcomes=(*integrity, *identity, *judged), changes=changes)
+    changes = compare_with_baseline(results, baseline, noise.spreads) if baseline is not None and same else ()
+    since = circumstances_since(results, baseline) if baseline is not None and same else ()
+    warnings = (*report.warnings, *since)
+    return replace(report, outcomes=(*integrity, *identity, *judged), changes=changes, warnings=warnings)
 
 
-def _with_noise(outcome: GateOutcome, noise: dict[tuple[str, str], float]) -> GateOutcome:
-    spread = noise.get((outcome.run, outcome.subject))
-    return outcome if spread is None or outcome.gate != "max_drop" else replace(outcome, noise=spread)
+def _with_noise(outcome: GateOutcome, noise: Noise) -> GateOutcome:
+    if outcome.gate == "max_latency_ratio":
+        spread = noise.latency.get(outcome.run)
+    else:
+        spread = noise.spreads.get((outcome.run, outcome.subject)) if outcome.gate == "max_drop" else None
+    return outcome if spread is None else replace(outcome, noise=spread, builds=noise.builds)
 
 
 def _outcomes(
@@ -199,7 +210,7 @@ def _outcomes(
 ) -> tuple[GateOutcome, ...]:
     """Judges every rule on every run that it is about; none against a baseline of other things."""
     found: list[GateOutcome] = []
-    for rule in rules:
+    for rule in (_fitted(one, results) for one in rules):
         if rule.against == "baseline" and not wanted:
             raise UsageError(f"{rule.gate} is against the baseline, and none was given. Add --baseline.")
         stored = rule.against == "baseline" or (wanted and _has_two_sides(rule) and not rule.against)
@@ -213,6 +224,18 @@ def _outcomes(
             judged = judge_outputs(case) if rule.gate not in _JUDGES else (_JUDGES[rule.gate](case),)
             found.extend(judged)
     return tuple(found)
+
+
+def _fitted(rule: Rule, results: Results) -> Rule:
+    """The rule with the figure that it is about, and its threshold in that figure's unit."""
+    if not _has_two_sides(rule):
+        return rule
+    name = rule.metric or results.judged_by
+    unit = next((one.unit for run in results.runs for one in run.metrics if one.name == name), "share")
+    threshold, wanted = rule.threshold, "share" if unit == "share" else "number"
+    if rule.gate == "max_drop" and threshold.unit != wanted:
+        threshold = parse_threshold(threshold.given, f"--max-drop {name}", wanted)
+    return replace(rule, metric=name, threshold=threshold)
 
 
 def _has_two_sides(rule: Rule) -> bool:
@@ -251,7 +274,8 @@ def update_baseline(
     Args:
         results: What a validation run found, or the path of its results.json.
         path: The baseline file; an older one is replaced.
-        noise: Results of two or more rebuilds of the model, whose differences the baseline then keeps.
+        noise: Results of two or more builds of the model, or of one run that made several; the baseline keeps
+            how far they differ.
 
     Raises:
         ValidationError: Nothing was measured, or values are not finite: no measure for others.
@@ -261,7 +285,7 @@ def update_baseline(
     faults = [f"{one.name}: {one.reason}" for one in check_integrity(found) if one.verdict != "pass"]
     if faults:
         raise ValidationError(f"These results cannot be a baseline. {'; '.join(faults)}.")
-    rebuilds = [_read(one) for one in noise]
-    baseline = make_baseline(found, rebuild_noise(rebuilds) if rebuilds else None)
+    known = known_noise([_read(one) for one in noise], found)
+    baseline = make_baseline(found, known.spreads, known.latency, known.builds)
     write_baseline(baseline, path)
     return baseline

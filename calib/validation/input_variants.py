@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from calib.graph import TensorSpec
 __all__ = [
     "InputVariant",
     "PixelScale",
-    "changed",
     "channel_axis_of",
     "input_variants",
     "pixel_scale",
@@ -179,8 +178,3 @@ def _column(numbers: Array, axis: int) -> Array:
     shape = [1] * 4
     shape[axis] = flat.size
     return flat.reshape(shape)
-
-
-def changed(feeds: Sequence[Mapping[str, Array]], name: str, variant: InputVariant) -> list[dict[str, Array]]:
-    """Batches with one input prepared the other way."""
-    return [{**feed, name: variant.change(feed[name])} for feed in feeds]

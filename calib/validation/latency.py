@@ -5,20 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from calib.data import Array
 from calib.errors import UsageError
 from calib.runners import Runner
+from calib.validation.latency_ratios import compare_pairs, ratio_sentence
 from calib.validation.results import Latency, PrecisionRun
+from calib.validation.speed_records import LatencyRatio
 
 __all__ = [
     "LatencyPlan",
-    "latency_remarks",
     "latency_warnings",
     "measure_latency",
+    "median_ratios",
     "run_rounds",
     "summarize",
     "turns",
@@ -185,58 +187,47 @@ def summarize(
     )
 
 
-def latency_remarks(runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
-    """Compares the medians in plain words, each candidate with FP32 and with FP16.
+def latency_warnings(runs: Sequence[PrecisionRun], ratios: Sequence[LatencyRatio] = ()) -> tuple[str, ...]:
+    """What a reader of the latency must know: that it is simulated, or that a candidate is slower.
+
+    Args:
+        runs: Precisions of one model on one machine.
+        ratios: Ratios that were measured with intervals; they take the place of those of the medians.
+    """
+    timed = [run for run in runs if run.latency is not None]
+    simulated = [run.label for run in timed if run.latency is not None and run.latency.simulated]
+    scope = f" of {', '.join(simulated)}" if len(simulated) < len(timed) else ""
+    found = [f"Latency{scope} is of a CPU simulation: it says nothing of TensorRT's speed."]
+    known = {(one.candidate, one.against): one for one in ratios}
+    every = [known.get((one.candidate, one.against), one) for one in median_ratios(runs)]
+    slower = [ratio_sentence(one) for one in every if (one.ratio if one.low is None else one.low) > 1]
+    return (*(found if simulated else ()), *slower)
+
+
+def median_ratios(runs: Sequence[PrecisionRun]) -> tuple[LatencyRatio, ...]:
+    """Ratios of medians without intervals, each candidate against FP32 and FP16 of the same software.
 
     Args:
         runs: Precisions of one model on one machine; INT8 may be there several times.
 
     Returns:
-        A sentence for each pair; none for simulated figures, which say nothing of TensorRT's speed.
+        One for each pair; none for simulated figures, which say nothing of TensorRT's speed.
     """
-    return tuple(_sentence(*pair) for pair in _pairs(runs))
+    timed = [run for run in runs if run.latency is not None and not run.latency.simulated]
+    runners = dict.fromkeys(run.runner for run in timed)
+    groups = [[run for run in timed if run.runner == runner] for runner in runners]
+    return tuple(
+        _median_ratio(group[one], group[other])
+        for group in groups
+        for one, other in compare_pairs([run.precision for run in group])
+    )
 
 
-def latency_warnings(runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
-    """What a reader of the latency must know: that it is simulated, or that a candidate is slower."""
-    timed = [run for run in runs if run.latency is not None]
-    simulated = [run.label for run in timed if run.latency is not None and run.latency.simulated]
-    scope = f" of {', '.join(simulated)}" if len(simulated) < len(timed) else ""
-    found = [f"Latency{scope} is of a CPU simulation: it says nothing of TensorRT's speed."]
-    slower = [_sentence(*pair) for pair in _pairs(runs) if pair[0].median_ms > pair[1].median_ms]
-    return (*(found if simulated else ()), *slower)
+def _median_ratio(candidate: PrecisionRun, against: PrecisionRun) -> LatencyRatio:
+    ratio = _median(candidate) / _median(against)
+    return LatencyRatio(candidate.label, against.label, ratio, None, None, method="no interval")
 
 
-class _Timed(NamedTuple):
-    label: str
-    median_ms: float
-
-
-def _pairs(runs: Sequence[PrecisionRun]) -> list[tuple[_Timed, _Timed]]:
-    """Candidates, each with what it is compared with: runs of the same software."""
-    timed: dict[tuple[str, str], list[_Timed]] = {}
-    for run in runs:
-        if run.latency is not None and not run.latency.simulated:
-            key = run.runner, run.precision
-            timed.setdefault(key, []).append(_Timed(run.label, run.latency.median_ms))
-    return [
-        (candidate, other)
-        for runner in dict.fromkeys(runner for runner, _ in timed)
-        for precision, against in (("fp16", "fp32"), ("int8", "fp32"), ("int8", "fp16"))
-        for candidate in timed.get((runner, precision), ())
-        for other in timed.get((runner, against), ())
-    ]
-
-
-def _sentence(candidate: _Timed, other: _Timed) -> str:
-    """One comparison.
-
-    >>> _sentence(_Timed("INT8", 5.0), _Timed("FP16", 4.0))
-    'INT8 is 1.25x slower than FP16 (p50 5.000 ms against 4.000 ms).'
-    """
-    figures = f"p50 {candidate.median_ms:.3f} ms against {other.median_ms:.3f} ms"
-    if candidate.median_ms == other.median_ms:
-        return f"{candidate.label} is as fast as {other.label} ({figures})."
-    slow, fast = sorted((candidate.median_ms, other.median_ms), reverse=True)
-    word = "slower" if candidate.median_ms == slow else "faster"
-    return f"{candidate.label} is {slow / fast:.2f}x {word} than {other.label} ({figures})."
+def _median(run: PrecisionRun) -> float:
+    assert run.latency is not None
+    return run.latency.median_ms

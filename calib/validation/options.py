@@ -42,6 +42,7 @@ class Options:
         threads: Threads within an operator; None for every core.
         torch: The PyTorch network, for the runner "pytorch".
         engine: How engines are built and timed, for the runner "tensorrt".
+        integer_kernels: Whether INT8 is run by ONNX Runtime's integer kernels too.
     """
 
     precisions: tuple[str, ...] = PRECISIONS
@@ -58,12 +59,18 @@ class Options:
     threads: int | None = None
     torch: TorchSource | None = None
     engine: EngineOptions = field(default_factory=EngineOptions)
+    integer_kernels: bool = False
 
     def __post_init__(self) -> None:
         _check_known("runner", self.runner, _RUNNERS)
         if self.engine.changed() and self.runner != "tensorrt":
             given = " ".join(self.engine.words())
             raise UsageError(f"{given} is for --runner tensorrt, got --runner {self.runner}.")
+        if self.integer_kernels and (self.runner != "onnxruntime" or "int8" not in self.precisions):
+            raise UsageError(
+                "--integer-kernels shows what ONNX Runtime's own INT8 kernels answer: it needs --runner "
+                "onnxruntime and int8 among the precisions."
+            )
         self._check_torch()
         if self.precisions != ordered_precisions(self.precisions):
             raise UsageError(f"Precisions must begin with fp32 and not repeat, got {self.precisions}.")
@@ -161,6 +168,7 @@ class Options:
             "scores": (self.scores, None),
             "allow_overlap": (self.allow_overlap, False),
             "threads": (self.threads, None),
+            "integer_kernels": (self.integer_kernels, False),
             "out": (self.out, None),
         }
         return {name: value for name, (value, default) in pairs.items() if value != default}

@@ -1,4 +1,4 @@
-"""Right or wrong, a bit a sample: how results and baselines keep the answers that differences are made of."""
+"""What differences are made of, packed: right or wrong, a bit a sample, and errors, two numbers a sample."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import numpy.typing as npt
 from calib.errors import ValidationError
 from calib.validation.results import PrecisionRun, Results
 
-__all__ = ["SHARE_METRICS", "hits_of", "pack_hits", "unpack_hits"]
+__all__ = ["SHARE_METRICS", "hits_of", "pack_hits", "pack_powers", "unpack_hits", "unpack_powers"]
 
-SHARE_METRICS = ("top1", "top5")
-"""Shares of right answers, which the baseline has too."""
+SHARE_METRICS = ("top1", "top5", "exact_match")
+"""Shares of right answers, which the baseline has too; results may have others."""
 
 _LINE = 76
+_WIDE_LINE = 4096
 
 
 def pack_hits(hits: npt.ArrayLike) -> tuple[str, ...]:
@@ -32,8 +33,56 @@ def pack_hits(hits: npt.ArrayLike) -> tuple[str, ...]:
     ('oA==',)
     """
     bits = np.packbits(np.asarray(hits, np.bool_))
-    text = base64.b64encode(bits.tobytes()).decode("ascii")
-    return tuple(text[start : start + _LINE] for start in range(0, len(text), _LINE))
+    return _lines(bits.tobytes(), _LINE)
+
+
+def _lines(content: bytes, width: int) -> tuple[str, ...]:
+    text = base64.b64encode(content).decode("ascii")
+    return tuple(text[start : start + width] for start in range(0, len(text), width))
+
+
+def pack_powers(powers: npt.ArrayLike) -> tuple[str, ...]:
+    """Packs the signal and noise power of each sample as float32, little-endian, in base64.
+
+    Args:
+        powers: Shape [2, samples]: Σ reference² and Σ error² of each sample.
+
+    Returns:
+        Nothing where a power does not fit float32: a difference could not be made from it.
+
+    >>> unpack_powers(pack_powers([[4.0, 9.0], [0.5, 0.25]]), 2).tolist()
+    [[4.0, 9.0], [0.5, 0.25]]
+    """
+    with np.errstate(over="ignore"):
+        narrow = np.asarray(powers, np.float64).astype("<f4")
+    return _lines(narrow.tobytes(), _WIDE_LINE) if np.isfinite(narrow).all() else ()
+
+
+def unpack_powers(lines: Sequence[str], count: int, source: str = "errors") -> npt.NDArray[np.float64]:
+    """Reads what ``pack_powers`` wrote; shape [2, samples].
+
+    Args:
+        lines: The lines.
+        count: Number of samples.
+        source: What they belong to, for messages.
+
+    Raises:
+        ValidationError: They are not base64, or of another number of samples.
+    """
+    packed = _decoded(lines, source)
+    if len(packed) != 8 * count:
+        raise ValidationError(
+            f"{source}: {len(packed)} bytes of packed errors do not fit {count} samples, which take "
+            f"{8 * count}. The file was cut or edited: make it again."
+        )
+    return np.frombuffer(packed, "<f4").reshape(2, count).astype(np.float64)
+
+
+def _decoded(lines: Sequence[str], source: str) -> bytes:
+    try:
+        return base64.b64decode("".join(lines), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValidationError(f"{source}: the packed values are not base64: {error}.") from error
 
 
 def unpack_hits(lines: Sequence[str], count: int, source: str = "outcomes") -> npt.NDArray[np.bool_]:
@@ -50,10 +99,7 @@ def unpack_hits(lines: Sequence[str], count: int, source: str = "outcomes") -> n
     >>> unpack_hits(("oA==",), 3).tolist()
     [True, False, True]
     """
-    try:
-        packed = base64.b64decode("".join(lines), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValidationError(f"{source}: the packed answers are not base64: {error}.") from error
+    packed = _decoded(lines, source)
     if len(packed) != (count + 7) // 8:
         raise ValidationError(
             f"{source}: {len(packed)} bytes of packed answers do not fit {count} samples, which take "
@@ -69,7 +115,7 @@ def hits_of(results: Results, run: PrecisionRun, metric: str) -> npt.NDArray[np.
     Args:
         results: The results that hold the run.
         run: One of its runs.
-        metric: "top1" or "top5".
+        metric: "top1", "top5", "exact_match", or another share.
 
     Returns:
         Shape [samples]; None where there are no labels, or the run has no such answers.

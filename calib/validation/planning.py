@@ -176,7 +176,7 @@ def plan_samples(
         UsageError: Figures are missing, given twice or out of range.
         ValidationError: The pilot cannot be used.
     """
-    if metric not in SHARE_METRICS:
+    if pilot is None and metric not in SHARE_METRICS:
         raise UsageError(f"Unknown metric {metric!r}. Choose from {', '.join(SHARE_METRICS)}.")
     if disagreement is not None and pilot is not None:
         raise UsageError("Give a disagreement rate or a pilot run, not both.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,7 @@ class Calibration:
             seed=sidecar.seed if sidecar else None,
             dataset=sidecar.dataset if sidecar else None,
             overlap=self._overlap(dataset) if sidecar else None,
+            scales_sha256=_scales_digest(self.cache),
         )
 
     def warnings(self, model: OnnxModel, recipe: Recipe | None, dataset: Dataset) -> tuple[str, ...]:
@@ -124,6 +126,12 @@ class Calibration:
     def _data_changed(sidecar: Sidecar, recipe: Recipe) -> bool:
         chosen = open_calibration(recipe, samples=sidecar.samples, seed=sidecar.seed)
         return fingerprint(chosen) != sidecar.dataset_fingerprint
+
+
+def _scales_digest(cache: Mapping[str, float]) -> str:
+    """Hash of names and scales, in the order of names: another header or order does not change it."""
+    text = "".join(f"{len(name)}:{name}={float(scale).hex()};" for name, scale in sorted(cache.items()))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_calibrations(paths: Sequence[str | os.PathLike[str]]) -> tuple[Calibration, ...]:

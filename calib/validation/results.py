@@ -15,15 +15,21 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as _PydanticError
 
 from calib.errors import ValidationError
-from calib.files import write_text
+from calib.files import read_bounded, write_text
+from calib.validation.columns import ColumnGroup
+from calib.validation.metric_records import ClassFigure, Draws, Metric
+from calib.validation.peer_records import KernelDifference, RebuildRecord, SimulationDifference
 from calib.validation.speed_records import EngineRecord, Latency, LatencyPart, LatencyRatio, Telemetry
 
 __all__ = [
     "SCHEMA_VERSION",
     "CalibrationRecord",
+    "ClassFigure",
     "DatasetRecord",
+    "Draws",
     "EngineRecord",
     "Environment",
+    "KernelDifference",
     "Latency",
     "LatencyPart",
     "LatencyRatio",
@@ -31,6 +37,7 @@ __all__ = [
     "ModelRecord",
     "OutputError",
     "PrecisionRun",
+    "RebuildRecord",
     "Results",
     "Telemetry",
     "WorstSample",
@@ -40,8 +47,6 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-
-_MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,7 @@ class CalibrationRecord:
         seed: Seed of the choice of samples.
         dataset: Name of the calibration dataset.
         overlap: Number of validation samples that were calibrated on.
+        scales_sha256: Hash of the scales alone, whatever the header states; empty where it is not known.
     """
 
     name: str
@@ -101,6 +107,7 @@ class CalibrationRecord:
     seed: int | None = None
     dataset: str | None = None
     overlap: int | None = None
+    scales_sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,9 @@ class OutputError:
         sqnr_low: Lower end of the SQNR's 95 % interval over samples; None where there is none.
         sqnr_high: Upper end.
         sqnr_method: How it was made.
+        groups: Its columns apart, where their ranges are far from each other; else empty.
+        powers: Σ reference² and Σ error² of each sample, packed by ``calib.validation.outcomes``; empty where
+            the output has no row a sample.
     """
 
     output: str
@@ -141,52 +151,8 @@ class OutputError:
     sqnr_low: float | None = None
     sqnr_high: float | None = None
     sqnr_method: str | None = None
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A figure of accuracy with its interval.
-
-    Attributes:
-        name: "top1", "top5", "top1_agreement", "top5_agreement".
-        value: The figure, a share between 0 and 1 for these; None where nothing was measured.
-        count: Number of samples behind it.
-        successes: Number of samples that were right, for shares.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        confidence: The interval's confidence, 0.95.
-        interval: How it was made: "Wilson".
-        higher_is_better: Direction.
-        drop: Baseline value minus this value, signed; None for the baseline and for agreement.
-        note: Ties, skipped samples, why a figure is None.
-        ties: Number of samples whose highest score several classes share.
-        drop_low: Lower end of the drop's interval, of the same confidence; this and the following are
-            None where there is no drop, or it was not made from the same samples.
-        drop_high: Upper end of the drop's interval.
-        drop_method: How the drop's interval was made: "Tango score".
-        drop_p_value: McNemar's exact two-sided test of the drop.
-        drop_mid_p: The same as mid-p.
-        drop_p_adjusted: ``drop_p_value`` after Holm's correction over all drops of the results.
-    """
-
-    name: str
-    value: float | None
-    count: int
-    successes: int | None = None
-    low: float | None = None
-    high: float | None = None
-    confidence: float = 0.95
-    interval: str = "Wilson"
-    higher_is_better: bool = True
-    drop: float | None = None
-    note: str = ""
-    ties: int = 0
-    drop_low: float | None = None
-    drop_high: float | None = None
-    drop_method: str | None = None
-    drop_p_value: float | None = None
-    drop_mid_p: float | None = None
-    drop_p_adjusted: float | None = None
+    powers: tuple[str, ...] = ()
+    groups: tuple[ColumnGroup, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,6 +178,10 @@ class PrecisionRun:
         calibration: Name of the calibration whose ranges it has; empty for FP32 and FP16.
         engine: The TensorRT engine that ran; None on other runners.
         outcomes: Metric → whether each sample is right, packed by ``calib.validation.outcomes``.
+        draws: Metric → its bootstrap resamples, for metrics that are no share of right samples.
+        class_metric: What ``classes`` holds: "recall", "AP", "IoU"; empty where there is nothing.
+        classes: The figure of every class.
+        confusions: Class, answer and how often, the most frequent first; right answers left out.
     """
 
     label: str
@@ -230,6 +200,10 @@ class PrecisionRun:
     calibration: str = ""
     engine: EngineRecord | None = None
     outcomes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    draws: dict[str, Draws] = field(default_factory=dict)
+    class_metric: str = ""
+    classes: tuple[ClassFigure, ...] = ()
+    confusions: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -246,6 +220,7 @@ class WorstSample:
         sqnr_db: SQNR of all this sample's float outputs against the baseline.
         max_abs: Largest absolute error.
         calibration: Name of the calibration of that candidate; empty for FP16.
+        change: What changed in the answer, in words; empty for classes, and where nothing did.
     """
 
     precision: str
@@ -257,6 +232,7 @@ class WorstSample:
     sqnr_db: float | None
     max_abs: float | None
     calibration: str = ""
+    change: str = ""
 
 
 @dataclass(frozen=True)
@@ -286,7 +262,7 @@ class Results:
         calib_version: Version of calib that wrote it.
         created: UTC time, ISO 8601.
         command: How to repeat the run.
-        task: "classification" where accuracy against classes was judged, else None.
+        task: What was judged: "classification", "detection" …; None where there were only outputs.
         model: The model under test.
         dataset: The validation dataset.
         runs: One for each precision, the baseline first; one for each calibration in INT8.
@@ -298,6 +274,10 @@ class Results:
         warnings: What a reader must know before believing a figure.
         ratios: Latency of the runs against each other, measured on a GPU.
         telemetry: The GPU's clocks, power and temperature during the latency measurement.
+        rebuilds: What differs between builds of one engine, where several were made.
+        kernels: Integer kernels beside the simulation, where they were run.
+        simulations: INT8 engines beside the simulation of their arithmetic.
+        main_metric: The figure that speaks for the task; empty for results of classification and older ones.
     """
 
     schema: int
@@ -316,6 +296,15 @@ class Results:
     warnings: tuple[str, ...] = ()
     ratios: tuple[LatencyRatio, ...] = ()
     telemetry: Telemetry | None = None
+    rebuilds: tuple[RebuildRecord, ...] = ()
+    kernels: tuple[KernelDifference, ...] = ()
+    simulations: tuple[SimulationDifference, ...] = ()
+    main_metric: str = ""
+
+    @property
+    def judged_by(self) -> str:
+        """The figure that speaks for the task: "top1" where nothing else is said."""
+        return self.main_metric or "top1"
 
     def to_json(self) -> str:
         """The record as strict JSON, indented."""
@@ -357,7 +346,11 @@ def explain_faults(error: _PydanticError, source: str, what: str) -> str:
     """
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "the whole file"
-    return f"{source} is not a calib {what}: {place}: {first['msg']} ({error.error_count()} faults)."
+    return f"{source} is not a calib {what}: {place}: {first['msg']} ({_faults(error.error_count())})."
+
+
+def _faults(count: int) -> str:
+    return "1 fault" if count == 1 else f"{count} faults"
 
 
 def write_results(results: Results, path: str | os.PathLike[str]) -> Path:
@@ -371,10 +364,4 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     Raises:
         ValidationError: There is no such file, it is too large, or not a results file.
     """
-    source = Path(path)
-    try:
-        if source.stat().st_size > _MAX_BYTES:
-            raise ValidationError(f"{source} is larger than {_MAX_BYTES >> 20} MiB: not a results file.")
-        return Results.from_json(source.read_bytes(), str(source))
-    except OSError as error:
-        raise ValidationError(f"Cannot read results {source}: {error.strerror or error}.") from error
+    return Results.from_json(read_bounded(path, "results file", ValidationError), os.fspath(path))

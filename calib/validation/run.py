@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
-from functools import cached_property
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from calib.data import Array, Dataset, Recipe
+from calib.data import Dataset, Recipe
+from calib.data.task_options import TaskOptions
 from calib.files import check_writable
-from calib.progress import track
-from calib.runners import carrying
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.engine_options import EngineOptions
 from calib.validation.environment import describe_environment
 from calib.validation.latency import LatencyPlan, latency_warnings
+from calib.validation.measuring import Measured, Measurement
+from calib.validation.model_record import describe_model, model_name
 from calib.validation.options import Options, default_precisions, ordered_precisions
 from calib.validation.provenance import Calibration, read_calibrations
 from calib.validation.results import (
@@ -28,15 +24,13 @@ from calib.validation.results import (
     EngineRecord,
     Environment,
     Latency,
-    ModelRecord,
     PrecisionRun,
     Results,
     write_results,
 )
-from calib.validation.subject import Subject, batches, latency_batch, open_subject, size_of_batches
-from calib.validation.timing import Timing, time_variants
+from calib.validation.subject import Subject, data_name, open_subject
 from calib.validation.torch_source import TorchSource
-from calib.validation.variants import Variant, make_variants
+from calib.validation.variants import Variant
 
 if TYPE_CHECKING:
     from torch import nn
@@ -72,6 +66,8 @@ def validate(
     torch_device: str | None = None,
     torch_compile: bool = False,
     engine: EngineOptions | None = None,
+    integer_kernels: bool = False,
+    task: str | Mapping[str, Any] | TaskOptions | None = None,
 ) -> Results:
     """Compares a model's precisions with its FP32 baseline: outputs, accuracy, latency.
 
@@ -101,7 +97,11 @@ def validate(
         torch_arguments: Keyword arguments of what makes it.
         torch_device: "cuda", "cuda:1" or "cpu"; None for a GPU where torch has one.
         torch_compile: Whether ``torch.compile`` is applied to it.
-        engine: How TensorRT's engines are built and timed.
+        engine: How TensorRT's engines are built and timed, and how often.
+        integer_kernels: Run INT8 by ONNX Runtime's integer kernels too, to see how far they are from the
+            simulation.
+        task: What the model is for, where no recipe says it: "classification", or a mapping with ``kind`` and
+            options, as in recipes.
 
     Returns:
         Everything that was found.
@@ -127,8 +127,9 @@ def validate(
         if torch is None
         else TorchSource(torch, torch_weights, dict(torch_arguments or {}), torch_device, torch_compile),
         engine=engine or EngineOptions(),
+        integer_kernels=integer_kernels,
     )
-    return _run(model, data, options)
+    return _run(model, data, options, task)
 
 
 def _cache_paths(
@@ -144,11 +145,12 @@ def _run(
     model: str | os.PathLike[str] | OnnxModel,
     data: str | os.PathLike[str] | Recipe | Dataset,
     options: Options,
+    task: str | Mapping[str, Any] | TaskOptions | None,
 ) -> Results:
     from calib.graph import load_model
 
-    model_name, data_name = _model_name(model), _data_name(data)
-    options.check_cache(model_name, data_name)
+    names = model_name(model), data_name(data)
+    options.check_cache(*names)
     if options.results_path is not None:
         check_writable(options.results_path)
     calibrations = read_calibrations(options.caches)
@@ -158,11 +160,12 @@ def _run(
         seed=options.seed,
         exclude=_calibrated_on(calibrations),
         allow_overlap=options.allow_overlap,
+        task=task,
     )
     network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     run = _ValidationRun(network, subject, calibrations, options)
     repeat = options.call if isinstance(data, Dataset) else options.command
-    results = run.results(repeat(model_name, data_name))
+    results = run.results(repeat(*names))
     if options.results_path is not None:
         write_results(results, options.results_path)
     return results
@@ -172,38 +175,7 @@ def _calibrated_on(calibrations: Sequence[Calibration]) -> frozenset[str]:
     return frozenset().union(*(calibration.sample_ids for calibration in calibrations))
 
 
-def _model_name(model: str | os.PathLike[str] | OnnxModel) -> str:
-    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else str(model.path)
-
-
-def _data_name(data: str | os.PathLike[str] | Recipe | Dataset) -> str:
-    if isinstance(data, (str, os.PathLike)):
-        return os.fspath(data)
-    if isinstance(data, Recipe) and data.path.is_file():
-        return str(data.path)
-    return data.name
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What the pass over the data and the clock gave."""
-
-    comparison: Comparison
-    variants: tuple[Variant, ...]
-    timing: Timing
-    engines: tuple[EngineRecord | None, ...]
-    settings: dict[str, str]
-
-
-def _settings(variants: Sequence[Variant]) -> dict[str, str]:
-    """The settings of all runners, the baseline's first; read while they are open."""
-    found: dict[str, str] = {}
-    for variant in variants:
-        found = {**variant.runner.session_options, **found}
-    return found
-
-
-def _environment(found: _Found) -> Environment:
+def _environment(found: Measured) -> Environment:
     described = describe_environment(found.settings)
     # The engines know their TensorRT, which need not have come as a package.
     builders = [engine.tensorrt for engine in found.engines if engine is not None]
@@ -232,7 +204,9 @@ class _ValidationRun:
         """Runs everything and records it."""
         from calib import __version__
 
-        found = self._measure()
+        found = Measurement(
+            self._model, self._subject, self._calibrations, self._options, self._builder
+        ).run()
         dataset, comparison = self._subject.dataset, found.comparison
         runs = self._runs(found)
         overlap = len(_calibrated_on(self._calibrations).intersection(dataset.ids))
@@ -241,12 +215,12 @@ class _ValidationRun:
             calib_version=__version__,
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             command=command,
-            task="classification" if comparison.classify else None,
-            model=_model_record(self._model),
+            task=None if comparison.task is None else comparison.task.kind,
+            model=describe_model(self._model),
             dataset=self._subject.record(overlap, (*self._batch_notes(), *self._builder.notes)),
             runs=runs,
             sample_ids=dataset.ids,
-            labels=None if comparison.labels is None else tuple(comparison.labels.tolist()),
+            labels=comparison.labels,
             worst=tuple(
                 sample
                 for candidate in comparison.findings[1:]
@@ -257,58 +231,11 @@ class _ValidationRun:
             warnings=self._warnings(found, runs),
             ratios=found.timing.ratios,
             telemetry=found.timing.telemetry,
+            rebuilds=found.peers.rebuilds,
+            kernels=found.peers.kernels,
+            simulations=found.peers.simulations,
+            main_metric="" if comparison.task is None else comparison.task.main,
         )
-
-    def _measure(self) -> _Found:
-        with ExitStack() as stack:
-            variants = []
-            for variant in make_variants(self._model, self._options, self._calibrations):
-                stack.enter_context(variant.runner)
-                variants.append(variant)
-            comparison = self._compare(variants)
-            timing = self._time(variants)
-            engines = self._engines(variants)
-            settings = _settings(variants)
-        return _Found(comparison, tuple(variants), timing, engines, settings)
-
-    def _engines(self, variants: Sequence[Variant]) -> tuple[EngineRecord | None, ...]:
-        if all(variant.engine is None for variant in variants):
-            return (None,) * len(variants)
-        from calib.validation.engine_inspection import inspect_variants
-
-        return inspect_variants(variants, self._model, self._latency_feeds, self._options.engine.profile)
-
-    def _compare(self, variants: Sequence[Variant]) -> Comparison:
-        dataset, fixed = self._subject.dataset, self._model.fixed_batch
-        comparison = Comparison(
-            carrying([variant.runner for variant in variants], dataset.state),
-            dataset,
-            classify=self._subject.task == "classification",
-            scores=self._options.scores,
-            names=[variant.name for variant in variants],
-        )
-        size = size_of_batches(dataset, self._options.batch_size, fixed)
-        total = ceil(len(dataset) / size)
-        pairs = batches(dataset, size, fixed)
-        for batch, fed in track(pairs, total, "Validating"):
-            comparison.add(batch, self._builder.feeds(fed), len(fed))
-        return comparison
-
-    @property
-    def _latency_plan(self) -> LatencyPlan:
-        plan, fixed = self._options.latency, self._model.fixed_batch
-        return plan if fixed is None else replace(plan, batch_size=fixed)
-
-    @cached_property
-    def _latency_feeds(self) -> dict[str, Array]:
-        batch = latency_batch(self._subject.dataset, self._latency_plan.batch_size)
-        return self._builder.feeds(batch)
-
-    def _time(self, variants: Sequence[Variant]) -> Timing:
-        plan = self._latency_plan
-        if not plan.count:
-            return Timing((None,) * len(variants))
-        return time_variants(variants, self._latency_feeds, plan, transfers=self._options.engine.transfers)
 
     def _batch_notes(self) -> tuple[str, ...]:
         fixed, state = self._model.fixed_batch, self._subject.dataset.state
@@ -320,7 +247,7 @@ class _ValidationRun:
         filled = f"; the last batch was filled up with {missing} repeats, not counted" if missing else ""
         return (f"The model insists on batches of {fixed}, which was used throughout{filled}.",)
 
-    def _runs(self, found: _Found) -> tuple[PrecisionRun, ...]:
+    def _runs(self, found: Measured) -> tuple[PrecisionRun, ...]:
         rows = zip(
             found.comparison.findings, found.variants, found.timing.latencies, found.engines, strict=True
         )
@@ -334,7 +261,8 @@ class _ValidationRun:
         latency: Latency | None,
         engine: EngineRecord | None,
     ) -> PrecisionRun:
-        baseline = found is comparison.baseline
+        baseline, judgement = found is comparison.baseline, comparison.judgement(found)
+        predictions = None if found.judge is None else found.judge.predictions
         return PrecisionRun(
             label=variant.name.label,
             precision=variant.name.precision,
@@ -343,8 +271,8 @@ class _ValidationRun:
             simulated=variant.runner.simulated,
             description=variant.description,
             outputs=() if baseline else found.judged_outputs(),
-            metrics=comparison.metrics(found),
-            predictions=tuple(found.counter.predictions) if comparison.classify else None,
+            metrics=judgement.metrics,
+            predictions=None if predictions is None else tuple(predictions),
             latency=latency,
             model_bytes=variant.runner.model_bytes,
             quantized_tensors=variant.quantized_tensors,
@@ -352,9 +280,13 @@ class _ValidationRun:
             calibration=variant.name.calibration,
             engine=engine,
             outcomes=found.outcomes(),
+            draws=judgement.draws,
+            class_metric=judgement.class_metric,
+            classes=judgement.classes,
+            confusions=judgement.confusions,
         )
 
-    def _warnings(self, found: _Found, runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
+    def _warnings(self, found: Measured, runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
         recipe, dataset = self._subject.recipe, self._subject.dataset
         provenance = (
             warning
@@ -366,21 +298,7 @@ class _ValidationRun:
             *found.comparison.warnings(),
             *provenance,
             *left_float,
-            *latency_warnings(runs),
+            *latency_warnings(runs, found.timing.ratios),
             *found.timing.warnings,
+            *found.peers.sentences(),
         )
-
-
-def _model_record(model: OnnxModel) -> ModelRecord:
-    graph = model.proto.graph
-    sizes = (int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer)
-    return ModelRecord(
-        name=model.path.name,
-        path=str(model.path),
-        sha256=model.sha256,
-        opset=model.opset,
-        inputs={spec.name: str(spec) for spec in model.inputs},
-        outputs={spec.name: str(spec) for spec in model.outputs},
-        nodes=len(graph.node),
-        parameters=sum(sizes),
-    )

@@ -46,6 +46,8 @@ class Latency:
         warmup_ms: Every batch run before, in order; the first is ``first_ms``.
         parts: The other times of the same batches: transfers, enqueue, end to end. Empty on a CPU.
         cuda_graph: Whether a captured CUDA graph was launched.
+        device: What ran the batches: the GPU's name, or "CPU"; empty where results do not say.
+        on_gpu: Whether that is a GPU; None where results do not say.
     """
 
     batch_size: int
@@ -64,6 +66,8 @@ class Latency:
     warmup_ms: tuple[float, ...] = ()
     parts: tuple[LatencyPart, ...] = ()
     cuda_graph: bool = False
+    device: str = ""
+    on_gpu: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,7 @@ class EngineRecord:
         fusion: What fusion did to the graph, in words.
         slowest: Names of the layers that took most time, each with precision and share of the time.
         costs: Of an INT8 engine beside one in FP16: what its time goes to, in words, the costliest first.
+        nodes: ONNX node → precision of the layer that computes it, as far as the inspector tells.
     """
 
     tensorrt: str
@@ -147,3 +152,4 @@ class EngineRecord:
     fusion: tuple[str, ...] = ()
     slowest: tuple[tuple[str, str, float], ...] = ()
     costs: tuple[str, ...] = ()
+    nodes: dict[str, str] = field(default_factory=dict)

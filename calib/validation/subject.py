@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from calib.data import Batch, Dataset, Recipe, fingerprint, load_recipe, open_validation, shipped_recipes
 from calib.data.selection import pick, without
+from calib.data.task_options import TaskOptions, parse_task
 from calib.errors import DatasetError, UsageError
 from calib.validation.results import DatasetRecord
+from calib.validation.tasks import Context
 
-__all__ = ["Subject", "batches", "latency_batch", "open_subject", "size_of_batches"]
+__all__ = ["Subject", "batches", "data_name", "latency_batch", "open_subject", "size_of_batches"]
 
 
 @dataclass(frozen=True)
@@ -22,15 +25,28 @@ class Subject:
     Attributes:
         dataset: The validation dataset.
         recipe: Where it came from; None for a dataset from Python.
+        task: What the model is for; None judges outputs alone.
     """
 
     dataset: Dataset
     recipe: Recipe | None
+    task: TaskOptions | None = None
 
-    @property
-    def task(self) -> str | None:
-        """The task that the recipe states."""
-        return self.recipe.task if self.recipe is not None else None
+    def context(self, metadata: Mapping[str, str]) -> Context:
+        """What the task may know beside its options.
+
+        Args:
+            metadata: The model's metadata.
+        """
+        return Context(self.dataset, metadata, self._file)
+
+    def _file(self, path: str, option: str) -> Path:
+        """A file that the task names: inside the recipe's data root, or as it is where there is none."""
+        recipe = self.recipe
+        if recipe is None:
+            return Path(path)
+        opening = replace(recipe.opening("validation"), where=lambda *key: recipe.where("task", *key))
+        return opening.inside(path, option)
 
     def record(self, overlap: int, notes: tuple[str, ...]) -> DatasetRecord:
         """The dataset as results keep it.
@@ -66,6 +82,7 @@ def open_subject(
     seed: int | None = None,
     exclude: Collection[str] = (),
     allow_overlap: bool = False,
+    task: str | Mapping[str, Any] | TaskOptions | None = None,
 ) -> Subject:
     """Opens the validation data.
 
@@ -75,21 +92,23 @@ def open_subject(
         seed: Seed of the choice of samples from a dataset.
         exclude: Ids of the calibration samples.
         allow_overlap: Whether those may be validated on.
+        task: What the model is for, where the recipe does not say it: as in recipes, or their options.
 
     Raises:
         DatasetError: The data cannot be read, or nothing is left of it.
-        UsageError: There are fewer samples, or a seed was given for a recipe.
+        UsageError: There are fewer samples, a seed was given for a recipe, or the task cannot be meant.
     """
+    stated = None if task is None else parse_task(task)
     if isinstance(data, Dataset):
         left_out = () if allow_overlap else exclude
-        return Subject(_chosen(data, samples, seed, frozenset(left_out)), None)
+        return Subject(_chosen(data, samples, seed, frozenset(left_out)), None, stated)
     if seed is not None:
         raise UsageError(
             "A recipe has its own seed (validation.seed): seed= is for datasets made in Python. Leave it out."
         )
     recipe = data if isinstance(data, Recipe) else load_recipe(data)
     dataset = open_validation(recipe, samples=samples, exclude=exclude, allow_overlap=allow_overlap)
-    return Subject(dataset, recipe)
+    return Subject(dataset, recipe, stated or recipe.task)
 
 
 def _chosen(dataset: Dataset, samples: int | None, seed: int | None, exclude: frozenset[str]) -> Dataset:
@@ -145,3 +164,12 @@ def size_of_batches(dataset: Dataset, size: int, fixed: int | None) -> int:
             f"on batches of {fixed}. Export it with batch size 1 or a dynamic batch."
         )
     return 1
+
+
+def data_name(data: str | os.PathLike[str] | Recipe | Dataset) -> str:
+    """The path or name of the data, for commands and messages."""
+    if isinstance(data, (str, os.PathLike)):
+        return os.fspath(data)
+    if isinstance(data, Recipe) and data.path.is_file():
+        return str(data.path)
+    return data.name

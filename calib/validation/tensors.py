@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from calib.data import Array
 from calib.errors import ValidationError
+from calib.validation.columns import ColumnErrors
 from calib.validation.results import OutputError
 
 __all__ = [
@@ -91,6 +92,7 @@ class ErrorAccumulator:
         self._reference_power = self._candidate_power = 0.0
         self._max_abs = self._reference_amax = 0.0
         self._rows_lost = self._rows_gained = 0
+        self._columns = ColumnErrors()
 
     def add(self, reference: Array, candidate: Array) -> RowErrors | None:
         """Counts one batch.
@@ -114,6 +116,7 @@ class ErrorAccumulator:
             return None
         rows = row_errors(reference, candidate)
         self._fold(rows)
+        self._columns.add(reference, candidate)
         return rows
 
     def _check(self, reference: Array, candidate: Array) -> None:
@@ -167,6 +170,7 @@ class ErrorAccumulator:
             note=note,
             verdict=verdict,
             both_non_finite=self._both_broken,
+            groups=self._columns.groups() if verdict == "differs" else (),
         )
 
     def _verdict(self) -> tuple[str, str]:

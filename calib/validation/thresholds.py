@@ -17,9 +17,23 @@ __all__ = ["Threshold", "describe_points", "parse_per_cent", "parse_threshold", 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WIDE_SHARE = 0.2
 
-_LIMITS = {"share": 1.0, "dB": 200.0, "cosine": 1.0, "ratio": 100.0, "MB": 1e6}
-_EXAMPLES = {"share": "0.01 or 1%", "dB": "20", "cosine": "0.99", "ratio": "0.8", "MB": "50"}
-_SUFFIXES = {"share": ("%",), "dB": ("dB",), "cosine": (), "ratio": ("x", "×"), "MB": ("MB",)}
+_LIMITS = {"share": 1.0, "dB": 200.0, "cosine": 1.0, "ratio": 100.0, "MB": 1e6, "number": 1e12}
+_EXAMPLES = {
+    "share": "0.01 or 1%",
+    "dB": "20",
+    "cosine": "0.99",
+    "ratio": "0.8",
+    "MB": "50",
+    "number": "0.5",
+}
+_SUFFIXES = {
+    "share": ("%",),
+    "dB": ("dB",),
+    "cosine": (),
+    "ratio": ("x", "×"),
+    "MB": ("MB",),
+    "number": (),
+}
 
 
 @dataclass(frozen=True)
@@ -27,8 +41,9 @@ class Threshold:
     """A number that a gate judges by.
 
     Attributes:
-        value: The number: a share between 0 and 1, dB, a ratio, or megabytes of 10⁶ bytes.
-        unit: "share", "dB", "cosine", "ratio" or "MB".
+        value: The number: a share between 0 and 1, dB, a ratio, megabytes of 10⁶ bytes, or a number in the
+            unit of the figure that is judged.
+        unit: "share", "dB", "cosine", "ratio", "MB" or "number".
         given: What the user wrote.
         warning: Why it is probably not what was meant; empty where nothing is doubtful.
     """
@@ -65,7 +80,7 @@ def parse_threshold(given: str | float, option: str, unit: str) -> Threshold:
     Args:
         given: What was written: a number, or text such as "0.01", "1%", "20 dB", "0.8x".
         option: The option or key that it belongs to, for messages.
-        unit: "share", "dB", "cosine", "ratio" or "MB".
+        unit: "share", "dB", "cosine", "ratio", "MB" or "number".
 
     Raises:
         UsageError: It is no number, not finite, negative, or outside of what the unit allows.
@@ -94,6 +109,11 @@ def _number(text: str, option: str, unit: str, example: str) -> tuple[float, boo
         raise UsageError(f"{option} {text!r} has a comma: write {point}{per_cent}.")
     if digits.lstrip("+-").lower() in ("nan", "inf", "infinity"):
         raise UsageError(f"{option} {text!r} would switch the gate off: it needs a finite number. {example}")
+    if unit == "number" and digits.endswith("%"):
+        raise UsageError(
+            f"{option} {text!r}: the figure is no share, so that a percentage can only be of its value. Give "
+            "--max-relative-drop, or a number in its unit."
+        )
     if not _NUMBER.fullmatch(digits):
         raise UsageError(f"{option} needs a number, got {text!r}. {example}")
     return float(digits), suffix == "%"
@@ -106,7 +126,8 @@ def _check_range(value: float, text: str, option: str, unit: str, example: str) 
         if unit == "share" and value <= 100:
             raise UsageError(
                 f"{option} {text!r} is more than everything: a share lies between 0 and 1. For "
-                f"{plain(value)} percentage points write {plain(value)}% or {plain(value / 100)}."
+                f"{plain(value)} percentage points write {plain(value)}% or {plain(value / 100)}; for a "
+                f"figure that is no share name it, such as MAE={plain(value)}."
             )
         raise UsageError(
             f"{option} {text!r} cannot be meant: it lies between 0 and {_LIMITS[unit]:g}. {example}"

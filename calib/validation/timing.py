@@ -30,6 +30,15 @@ class Timing:
     telemetry: Telemetry | None = None
     warnings: tuple[str, ...] = ()
 
+    def of_first(self, variants: Sequence[Variant]) -> Timing:
+        """The same of the first runs alone: what concerns other ones is left out."""
+        labels = {variant.name.label for variant in variants}
+        return replace(
+            self,
+            latencies=self.latencies[: len(variants)],
+            ratios=tuple(one for one in self.ratios if {one.candidate, one.against} <= labels),
+        )
+
 
 def time_variants(
     variants: Sequence[Variant],
@@ -58,7 +67,7 @@ def time_variants(
         measured = measure_latency(runners, [feeds] * len(runners), host, simulated=simulated)
         found.update(zip(on_cpu, measured, strict=True))
     if not on_gpu:
-        return Timing(tuple(found.get(index) for index in range(len(variants))))
+        return Timing(_placed(variants, found))
     gpu = measure_gpu_latency(
         [variants[index].runner for index in on_gpu],
         [feeds] * len(on_gpu),
@@ -66,5 +75,12 @@ def time_variants(
         [variants[index].name.label for index in on_gpu],
     )
     found.update(zip(on_gpu, gpu.latencies, strict=True))
-    latencies = tuple(found.get(index) for index in range(len(variants)))
-    return Timing(latencies, gpu.ratios, gpu.telemetry, gpu.warnings)
+    return Timing(_placed(variants, found), gpu.ratios, gpu.telemetry, gpu.warnings)
+
+
+def _placed(variants: Sequence[Variant], found: Mapping[int, Latency]) -> tuple[Latency | None, ...]:
+    """The latency of each run, with what it ran on."""
+    return tuple(
+        replace(latency, device=variant.runner.place, on_gpu=variant.runner.on_gpu) if latency else None
+        for latency, variant in ((found.get(index), variant) for index, variant in enumerate(variants))
+    )

@@ -39,7 +39,9 @@ class Variant:
         simulated_latency: Whether its latency says nothing of the speed on the runner's own hardware.
         warnings: What a reader must know of it.
         engine: The TensorRT engine that runs; None on other runners.
-        scales: The calibration that the engine was built with; None for FP32 and FP16.
+        scales: The calibration that the run has its ranges from; None for FP32 and FP16.
+        again: Builds the same engine once more, without kept timings; None on other runners.
+        simulation: Label of the run that simulates in float what this one computes in integers.
     """
 
     name: RunName
@@ -50,6 +52,8 @@ class Variant:
     warnings: tuple[str, ...] = ()
     engine: Engine | None = None
     scales: Mapping[str, float] | None = None
+    again: Callable[[int], Variant] | None = None
+    simulation: str = ""
 
 
 def make_variants(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from calib.errors import UsageError
@@ -15,7 +16,7 @@ from calib.validation.variants import Variant
 if TYPE_CHECKING:
     from calib.graph import OnnxModel, QuantizedModel
 
-__all__ = ["make", "make_reference"]
+__all__ = ["make", "make_reference", "make_simulation"]
 
 
 def make(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]) -> Iterator[Variant]:
@@ -37,7 +38,7 @@ def make(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]
         if not calibrations:
             raise UsageError("INT8 needs a calibration cache.")
         for calibration in calibrations:
-            yield _int8(model, calibration, options.keep_float, options.threads)
+            yield from _int8(model, calibration, options)
 
 
 def make_reference(model: OnnxModel, options: Options) -> Variant:
@@ -51,6 +52,21 @@ def make_reference(model: OnnxModel, options: Options) -> Variant:
         ModelError: ONNX Runtime refuses the model.
     """
     return _float(model, "fp32", (), options.threads)
+
+
+def make_simulation(model: OnnxModel, calibration: Calibration, options: Options) -> Variant:
+    """The simulation of INT8 that an engine of the same scales is compared with.
+
+    Args:
+        model: The FP32 model.
+        calibration: The scales.
+        options: Nodes that stay in float, threads.
+    """
+    from calib.graph import quantize_model
+
+    quantized = quantize_model(model, calibration.cache, options.keep_float, target="onnxruntime")
+    found = _simulated(quantized, calibration, options.threads)
+    return replace(found, name=replace(calibration.run, form="simulation"))
 
 
 def _float(
@@ -91,13 +107,28 @@ def _variant(
     return Variant(name, runner, description, pairs, simulated_latency=True, warnings=warnings)
 
 
-def _int8(
-    model: OnnxModel, calibration: Calibration, keep_float: Sequence[str], threads: int | None
-) -> Variant:
+def _int8(model: OnnxModel, calibration: Calibration, options: Options) -> Iterator[Variant]:
     from calib.graph import quantize_model
 
     # The pairs of every target stand at the same places; this one takes any opset.
-    quantized = quantize_model(model, calibration.cache, keep_float, target="onnxruntime")
+    quantized = quantize_model(model, calibration.cache, options.keep_float, target="onnxruntime")
+    yield _simulated(quantized, calibration, options.threads)
+    if options.integer_kernels:
+        yield _integer(quantized, calibration, options.threads)
+
+
+def _integer(quantized: QuantizedModel, calibration: Calibration, threads: int | None) -> Variant:
+    """The same Q/DQ model as ONNX Runtime would run it by itself: fused into integer kernels."""
+    runner = OnnxRuntimeRunner(quantized.model, "int8", threads=threads, integer_kernels=True)
+    name = replace(calibration.run, form="integer kernels")
+    variant = _variant(name, runner, f"The Q/DQ model of {calibration.run.label}; {runner.note}.")
+    pairs = len(quantized.pairs)
+    return replace(
+        variant, quantized_tensors=pairs, scales=calibration.cache, simulation=calibration.run.label
+    )
+
+
+def _simulated(quantized: QuantizedModel, calibration: Calibration, threads: int | None) -> Variant:
     runner = OnnxRuntimeRunner(quantized.model, "int8", threads=threads)
     left = len(quantized.left_float)
     description = (
@@ -105,7 +136,11 @@ def _int8(
         f"pairs, {len(quantized.activations)} of them on activations; "
         f"{left} quantizable nodes left in float; {runner.note}."
     )
-    warnings = _left_in_float(calibration.run.label, quantized)
+    label = calibration.run.label
+    warnings = (
+        *_left_in_float(label, quantized),
+        *(f"{label}: {text}" for text in quantized.explanation.warnings),
+    )
     return _variant(calibration.run, runner, description, len(quantized.pairs), warnings)
 
 

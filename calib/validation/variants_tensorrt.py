@@ -97,7 +97,19 @@ def _variant(
         warnings=_warnings(name, engine),
         engine=engine,
         scales=scales.get("cache"),
+        again=lambda number: _variant(
+            model,
+            _numbered(name, number),
+            replace(chosen, timing_cache=None, engine_cache=None),
+            shapes,
+            scales,
+        ),
     )
+
+
+def _numbered(name: RunName, number: int) -> RunName:
+    """What a further build of an engine is called."""
+    return replace(name, form=f"{name.form} build {number}".strip())
 
 
 def _describe(engine: Engine, runner: TensorRTRunner) -> str:

@@ -40,7 +40,9 @@ class GateOutcome:
         p_adjusted: ``p_value`` after the correction for several judgements.
         p_worse_adjusted: ``p_worse`` after it.
         note: What else to know; may be empty.
-        noise: Largest difference between rebuilds of one model; None where it is not known.
+        noise: Largest difference between builds of one model, of latencies the largest ratio; None where it
+            is not known.
+        builds: Number of those builds; 0 where it is not known.
     """
 
     gate: str
@@ -63,6 +65,7 @@ class GateOutcome:
     p_worse_adjusted: float | None = None
     note: str = ""
     noise: float | None = None
+    builds: int = 0
 
     @property
     def name(self) -> str:

@@ -316,7 +316,7 @@ def test_rename_by_file_and_regex(cache: Run, tmp_path: Path) -> None:
         (["--map-file", "twice.yaml"], "'x' is there twice"),
         (["--map-file", "broken.json"], "is not valid JSON"),
         (["--map-file", "broken.yaml"], "is not valid YAML"),
-        (["--map-file", "none.yaml"], "Cannot read the map of names none.yaml: No such file"),
+        (["--map-file", "none.yaml"], "Cannot read map of names none.yaml: no such file"),
     ],
 )
 def test_rename_refuses(

@@ -111,6 +111,30 @@ class TestShow:
         ]
 
 
+READER = """
+import numpy as np
+
+def load_data():
+    for start in range(5):
+        yield {"x": np.full((4, 8, 8, 3), start, np.uint8) + np.arange(3, dtype=np.uint8)}
+"""
+
+
+def test_a_reader_of_ones_own(project, calib):
+    """A load_data function that gives HWC bytes to a network that takes CHW floats."""
+    (project / "readers.py").write_text(READER)
+    shown = calib("data", "show", "readers:load_data", "--json")
+    figures = json.loads(shown.out)
+    assert figures["samples"] == 20
+    assert figures["inputs"][0]["dtypes"] == ["uint8"]
+    assert [channel["mean"] for channel in figures["inputs"][0]["channels"]] == pytest.approx([2, 3, 4])
+    ran = calib("data", "check", "readers:load_data", "--model", "m.onnx", "--json")
+    finding = next(f for f in json.loads(ran.out)["findings"] if f["code"] == "input-misfit")
+    assert ran.status == 1
+    assert "expected float32 [batch, 3, 8, 8], got uint8 [1, 8, 8, 3], values 0 … 2" in finding["message"]
+    assert "preprocess.layout: chw" in finding["advice"]
+
+
 class TestCheck:
     def test_sound_data_pass(self, project, calib):
         ran = calib("data", "check", "a.yaml", "--model", "m.onnx")

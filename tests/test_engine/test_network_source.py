@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 from networks import model, node, weight
 
-from calib.engine.network_source import open_source, with_free_sizes
+from calib.engine.network_source import open_source, with_free_sizes, with_whole_shapes
 from calib.graph import OnnxModel, load_model
 
 
@@ -47,3 +47,12 @@ def test_a_model_with_weights_beside_it_is_freed_too(tmp_path: Path) -> None:
     assert sizes(parsed) == ["1", "3", "0", "0"]
     weight_ = parsed.proto.graph.initializer[0]
     assert not weight_.external_data
+
+
+def test_a_shape_of_a_part_becomes_one_of_all_and_a_slice() -> None:
+    nodes = [node("Shape", ["x"], ["batch"], start=0, end=1), node("Expand", ["w", "batch"], ["y"])]
+    given = OnnxModel(Path("m.onnx"), model(nodes, {"x": ["n", 3]}, {"y": None}, {"w": weight(1)}))
+    whole = with_whole_shapes(given)
+    assert [item.op_type for item in whole.proto.graph.node] == ["Shape", "Slice", "Expand"]
+    assert [item.op_type for item in given.proto.graph.node] == ["Shape", "Expand"]
+    assert with_whole_shapes(whole) is whole

@@ -144,7 +144,7 @@ def test_sum_fuses_into_the_projection_where_the_main_convolution_sums_long(chan
     assert "add" not in placed(result).get("p" if skip == "b2" else "b2", ())
 
 
-POOLED = {"w1": weight(4, 4, 3, 3), "w2": weight(5, 4, 1, 1, seed=1)}
+POOLED = {"w1": weight(4, 4, 3, 3), "w2": weight(5, 4, 1, 1, seed=1), "w3": weight(4, 5)}
 
 
 def pooled(*behind: onnx.NodeProto, beside: Sequence[onnx.NodeProto] = ()) -> QuantizedModel:
@@ -156,12 +156,66 @@ def pooled(*behind: onnx.NodeProto, beside: Sequence[onnx.NodeProto] = ()) -> Qu
         *beside,
     ]
     outputs = {"y": None, **{item.output[0]: None for item in beside}}
-    return quantized(model(nodes, {"x": [1, 4, 6, 6]}, outputs, POOLED), ["x", "c", "r", "a", "m", "s"])
+    names = ["x", "c", "r", "a", "m", "s", "f"]
+    return quantized(model(nodes, {"x": [1, 4, 6, 6]}, outputs, POOLED), names)
 
 
 def test_average_pooling_between_pairs_gets_one() -> None:
     result = pooled(node("Identity", ["a"], ["m"]), node("Conv", ["m", "w2"], ["y"]))
     assert placed(result)["r"] == ("pool",)
+
+
+@pytest.mark.parametrize("mover", ["Identity", "Dropout", "Flatten"])
+def test_average_pooling_before_what_moves_values_gets_one(mover: str) -> None:
+    if mover == "Flatten":
+        result = pooled(node("Flatten", ["a"], ["m"]), node("Gemm", ["m", "w3"], ["y"]))
+    else:
+        result = pooled(node(mover, ["a"], ["m"]), node("Conv", ["m", "w2"], ["y"]))
+    assert placed(result)["r"] == ("pool",)
+
+
+def spatial_mean(axes: Sequence[int], keepdims: int, opset: int) -> QuantizedModel:
+    given = {"axes": axes} if opset < 18 else {}
+    nodes = [
+        node("Conv", ["x", "w1"], ["c"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("ReduceMean", ["r"] if given else ["r", "axes"], ["a"], name="pool", keepdims=keepdims, **given),
+        *([node("Flatten", ["a"], ["f"])] if keepdims else []),
+        node("Gemm", ["f" if keepdims else "a", "w3"], ["y"]),
+    ]
+    constants = {"w1": weight(4, 4, 3, 3), "w3": weight(4, 5)}
+    constants |= {} if given else {"axes": np.array(axes)}
+    proto = model(nodes, {"x": [1, 4, 6, 6]}, {"y": None}, constants, opset=opset)
+    scales = dict.fromkeys(("x", "c", "r", "a", "f"), 0.02)
+    return quantize_model(in_memory(proto), scales, target="tensorrt-10")
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("axes", [(2, 3), (-2, -1), (3, 2)])
+def test_mean_over_height_and_width_is_an_average_pooling(
+    axes: Sequence[int], keepdims: int, opset: int
+) -> None:
+    result = spatial_mean(axes, keepdims, opset)
+    assert placed(result)["r"] == ("pool",)
+    x = samples(1, 4, 6, 6)
+    simple = pooled(node("Flatten", ["a"], ["f"]), node("Gemm", ["f", "w3"], ["y"]))
+    # Both round r, and then what the Gemm reads, in the same way.
+    np.testing.assert_allclose(run(result.model, x=x), run(simple.model, x=x), rtol=0, atol=1e-5)
+
+
+def test_mean_over_other_axes_is_none() -> None:
+    proto = model(
+        [
+            node("Conv", ["x", "w1"], ["c"], pads=[1, 1, 1, 1]),
+            node("ReduceMean", ["c"], ["a"], axes=[1, 2], keepdims=0),
+            node("MatMul", ["a", "w3"], ["y"]),
+        ],
+        {"x": [1, 4, 6, 6]},
+        {"y": None},
+        {"w1": weight(4, 4, 3, 3), "w3": weight(6, 5)},
+    )
+    assert set(placed(quantized(proto, ["x", "c", "a"]))) == {"x", "a"}
 
 
 @pytest.mark.parametrize(
@@ -179,6 +233,81 @@ def test_average_pooling_beside_float_stays_in_float(
 ) -> None:
     result = pooled(*behind, beside=beside)
     assert "r" not in placed(result)
+
+
+BIASES = {
+    "reshaped": [node("Reshape", ["bias", "shape"], ["b"]), node("Add", ["c", "b"], ["s"])],
+    "reshaped, first": [node("Reshape", ["bias", "shape"], ["b"]), node("Add", ["b", "c"], ["s"])],
+    "reshaped to the data": [
+        node("Shape", ["x"], ["wide"], start=1, end=2),
+        node("Concat", ["one", "wide", "one", "one"], ["to"], axis=0),
+        node("Reshape", ["bias", "to"], ["b"]),
+        node("Add", ["b", "c"], ["s"]),
+    ],
+    "unsqueezed": [node("Unsqueeze", ["bias", "axes"], ["b"]), node("Add", ["c", "b"], ["s"])],
+    "one for all": [
+        node("Constant", [], ["b"], value=numpy_helper.from_array(np.float32(0.5))),
+        node("Add", ["c", "b"], ["s"]),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_sum_with_a_constant_is_a_bias_and_no_residual_sum(name: str) -> None:
+    """As PaddlePaddle writes the bias of a convolution. A cache may well have a scale for the constant."""
+    proto = model(
+        [
+            node("Conv", ["x", "w"], ["c"], name="conv"),
+            *BIASES[name],
+            node("Relu", ["s"], ["r"]),
+            node("Conv", ["r", "w"], ["y"], name="last"),
+        ],
+        {"x": [1, 4, 6, 6]},
+        {"y": None},
+        {
+            **{"w": weight(4, 4, 1, 1), "bias": weight(4), "shape": np.array([1, 4, 1, 1])},
+            **{"axes": np.array([0, 2, 3]), "one": np.array([1])},
+        },
+    )
+    for scales in (["x", "c", "s", "r", "y"], ["x", "c", "b", "bias", "s", "r", "y"]):
+        result = quantized(proto, scales)
+        assert placed(result) == {"x": ("conv",), "r": ("last",)}
+        assert result.left_float == ()
+        reasons = {group.op: group.reason for group in result.explanation.float_groups}
+        assert reasons["Add"].startswith("adds a constant, as a bias does")
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_residual_sum_behind_a_bias_fuses_into_the_convolution(name: str) -> None:
+    proto = model(
+        [
+            node("Conv", ["x", "w"], ["c"], name="conv"),
+            *BIASES[name],
+            node("Dropout", ["s"], ["d"]),
+            node("Add", ["d", "x"], ["y"], name="sum"),
+        ],
+        {"x": [1, 4, 6, 6]},
+        {"y": None},
+        {
+            **{"w": weight(4, 4, 1, 1), "bias": weight(4), "shape": np.array([1, 4, 1, 1])},
+            **{"axes": np.array([0, 2, 3]), "one": np.array([1])},
+        },
+    )
+    assert placed(quantized(proto, ["x", "c", "s", "d", "y"])) == {"x": ("conv", "sum")}
+
+
+def test_a_constant_map_is_no_bias() -> None:
+    proto = model(
+        [
+            node("Conv", ["x", "w"], ["c"], name="conv"),
+            node("Add", ["c", "map"], ["s"]),
+            node("Add", ["s", "x"], ["y"], name="sum"),
+        ],
+        {"x": [1, 4, 6, 6]},
+        {"y": None},
+        {"w": weight(4, 4, 1, 1), "map": weight(1, 4, 6, 6)},
+    )
+    assert placed(quantized(proto, ["x", "c", "s", "y"])) == {"x": ("conv",)}
 
 
 def test_residual_sum_without_a_scale_is_named() -> None:
@@ -249,6 +378,14 @@ MOVES = {
     "MaxPool": (node("MaxPool", ["x"], ["t"], kernel_shape=[2, 2]), {}, True),
     "Transpose": (node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2]), {}, True),
     "Identity": (node("Identity", ["x"], ["t"]), {}, True),
+    "Dropout": (node("Dropout", ["x", "ratio"], ["t", "mask"]), {"ratio": 0.5}, True),
+    "Dropout in training": (
+        node("Dropout", ["x", "ratio", "training"], ["t"]),
+        {"ratio": 0.0, "training": np.array(True)},
+        False,
+    ),
+    "DepthToSpace": (node("DepthToSpace", ["x"], ["t"], blocksize=2), {}, True),
+    "SpaceToDepth": (node("SpaceToDepth", ["x"], ["t"], blocksize=2), {}, True),
     "Slice": (
         node("Slice", ["x", "from", "to"], ["t"]),
         {"from": np.zeros(4, np.int64), "to": np.array([1, 4, 5, 5])},
@@ -265,11 +402,12 @@ MOVES = {
 @pytest.mark.parametrize("name", MOVES)
 def test_scales_are_shared_across_what_moves_values_and_nothing_else(name: str) -> None:
     mover, constants, shares = MOVES[name]
+    channels = {"DepthToSpace": 1, "SpaceToDepth": 16}.get(name, 4)
     proto = model(
-        [node("Conv", ["x", "w"], ["c"]), mover, node("Conv", ["t", "w"], ["y"])],
+        [node("Conv", ["x", "w"], ["c"]), mover, node("Conv", ["t", "w2"], ["y"])],
         {"x": [1, 4, 6, 6]},
         {"c": None, "y": None},
-        {"w": weight(4, 4, 1, 1), **constants},
+        {"w": weight(4, 4, 1, 1), "w2": weight(4, channels, 1, 1), **constants},
     )
     result = quantized(proto, {"x": 0.02, "t": 0.01}, share=True)
     assert scale_in_graph(result, "t") == float(np.float32(0.02 if shares else 0.01))

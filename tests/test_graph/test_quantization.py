@@ -329,3 +329,41 @@ def test_float16_form_keeps_the_interface() -> None:
     assert onnx.TensorProto.FLOAT16 in kinds
     values = samples(4, 3, 8, 8)
     np.testing.assert_allclose(run(half, x=values), run(in_memory(proto), x=values), atol=5e-3)
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("Conv", (4, 3, 3, 5)), ("ConvTranspose", (3, 4, 3, 5))])
+def test_a_kernel_shape_left_to_the_weight_is_written_down(kind: str, shape: tuple[int, ...]) -> None:
+    # TensorRT 8.6.0: "The input tensor shape misaligns with the input kernel shape" without the attribute.
+    proto = model(
+        [node(kind, ["x", "w"], ["y"], name="layer")],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None},
+        {"w": weight(*shape)},
+    )
+    before = run(in_memory(proto), x=samples(2, 3, 8, 8))
+    made = quantized(proto, ["x"], 0.04)
+    (layer,) = (item for item in made.model.proto.graph.node if item.op_type == kind)
+    assert {a.name: list(a.ints) for a in layer.attribute}["kernel_shape"] == [3, 5]
+    after = run(made.model, x=samples(2, 3, 8, 8))
+    assert after.shape == before.shape
+    assert np.abs(after - before).max() < 0.2
+
+
+@pytest.mark.parametrize(("target", "parts"), [("tensorrt-8.6", 1), ("tensorrt-11", 0)])
+def test_a_shape_of_a_part_is_split_for_the_parser_that_reads_whole_ones(target: str, parts: int) -> None:
+    proto = model(
+        [
+            node("Conv", ["x", "w"], ["c"], name="conv", kernel_shape=[1, 1]),
+            node("Shape", ["c"], ["batch"], start=0, end=1),
+            node("Concat", ["batch", "rest"], ["size"], axis=0),
+            node("Reshape", ["c", "size"], ["y"]),
+        ],
+        {"x": ["n", 3, 4, 4]},
+        {"y": None},
+        {"w": weight(8, 3, 1, 1), "rest": np.array([-1], np.int64)},
+    )
+    made = quantize_model(in_memory(proto), {"x": 0.02}, target=target)
+    kinds = [item.op_type for item in made.model.proto.graph.node]
+    assert kinds.count("Slice") == parts
+    assert any("Shape nodes" in note for note in made.notes) == bool(parts)
+    assert run(made.model, x=samples(2, 3, 4, 4)).shape == (2, 128)

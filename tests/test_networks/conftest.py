@@ -47,6 +47,6 @@ def quantized(
 
     @cache
     def quantize(name: str, method: str, target: str) -> QuantizedModel:
-        return quantize_model(exported(name), calibrated(name, method), target=target)
+        return quantize_model(exported(name), calibrated(name, method), target=target, attention="int8")
 
     return quantize

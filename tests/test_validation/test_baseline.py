@@ -25,7 +25,7 @@ from calib.validation import (
     write_baseline,
     write_results,
 )
-from calib.validation.changes import rebuild_noise
+from calib.validation.noise import rebuild_noise
 from calib.validation.outcomes import hits_of, pack_hits, unpack_hits
 
 
@@ -70,7 +70,7 @@ class TestPackedAnswers:
         assert sum(a != b for a, b in zip(before, pack_hits(hits), strict=True)) == 1
 
     def test_refusals(self) -> None:
-        with pytest.raises(ValidationError, match="here: the packed answers are not base64"):
+        with pytest.raises(ValidationError, match="here: the packed values are not base64"):
             unpack_hits(("!",), 3, "here")
         with pytest.raises(
             ValidationError, match="1 bytes of packed answers do not fit 9 samples, which take 2"
@@ -293,12 +293,33 @@ class TestChanges:
         assert Change("INT8", "top1", None, 347 / 360, "new") in added
 
 
+class TestCircumstances:
+    def test_another_cache_and_machine_are_said_and_fail_nothing(self) -> None:
+        old = made.classifier()
+        stored = make_baseline(old)
+        assert check(old, baseline=stored, max_drop="2%").warnings == ()
+        environment = replace(old.environment, tensorrt="10.3.0", gpu="NVIDIA L4")
+        cache = replace(old.calibrations[0], sha256="0" * 64)
+        report = check(
+            replace(old, calibrations=(cache,), environment=environment), baseline=stored, max_drop="2%"
+        )
+        assert report.passed
+        assert report.warnings == (
+            "calibration 'entropy' is not the cache that the baseline was made with: what INT8 changed may "
+            "come from it",
+            "another TensorRT than the baseline's: none → 10.3.0",
+            "another GPU than the baseline's: none → NVIDIA L4",
+        )
+
+
 class TestNoise:
     def rebuilds(self) -> list[Results]:
         return [worsened(made.classifier(), count) for count in (0, 4, 2)]
 
     def test_the_largest_difference_counts(self) -> None:
-        noise = rebuild_noise(self.rebuilds())
+        found = rebuild_noise(self.rebuilds())
+        assert found.builds == len(self.rebuilds())
+        noise = found.spreads
         assert noise["INT8", "top1"] == pytest.approx(4 / 360)
         assert noise["FP16", "top1"] == 0
 
@@ -314,7 +335,10 @@ class TestNoise:
 
         assert verdict(loud)[0] == "fail"
         assert verdict(report)[0] == "undecided"
-        assert "not larger than the rebuild noise, 1.111 points" in verdict(report)[1]
+        assert (
+            f"within the noise of {len(self.rebuilds())} builds, which differ by up to 1.111 points"
+            in verdict(report)[1]
+        )
         statuses = {(one.run, one.figure): one.status for one in report.changes}
         assert statuses["INT8", "top1"] == "within noise"
 

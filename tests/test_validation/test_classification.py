@@ -76,6 +76,7 @@ class TestScores:
 
 class TestTopClasses:
     def test_ties_go_to_the_lowest_class_in_every_precision(self) -> None:
+        """A-V4."""
         fp32 = top_classes(np.array([[0.0, 2.01, 0.0, 2.00]], np.float32), 2)
         int8 = top_classes(np.array([[0.0, 2.0, 0.0, 2.0]], np.float32), 2)
         assert fp32.top.tolist() == int8.top.tolist() == [[1, 3]]
@@ -134,6 +135,7 @@ class TestCounter:
         assert [m.name for m in counter.metrics(False, {})] == ["top1_agreement"]
 
     def test_ties_are_counted_and_the_rule_is_told(self) -> None:
+        """A-V4."""
         counter = TopKCounter()
         counter.add(top_classes(np.array([[1.0, 1.0], [0.0, 1.0]])), np.array([1, 1]), None)
         (top1,) = counter.metrics(True, None)
@@ -194,6 +196,15 @@ class TestBaselineWarnings:
         answers = np.where(np.arange(200) < 60, labels, (labels + 5) % 10)
         (warning,) = baseline_warnings(answers.tolist(), labels, 10)
         assert warning.startswith("FP32 top-1 is only 0.3000")
+
+    @pytest.mark.parametrize(("right", "doubted"), [(121, True), (149, True), (150, False), (200, False)])
+    def test_of_two_classes_half_of_the_way_from_chance_is_three_quarters(
+        self, right: int, doubted: bool
+    ) -> None:
+        labels = np.arange(200) % 2
+        answers = np.where(np.arange(200) < right, labels, 1 - labels)
+        found = baseline_warnings(answers.tolist(), labels, 2)
+        assert [f"FP32 top-1 is only {right / 200:.4f}" in warning for warning in found] == [True] * doubted
 
     def test_good(self) -> None:
         labels = np.arange(100) % 10

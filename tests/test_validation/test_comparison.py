@@ -70,7 +70,7 @@ def test_errors_and_answers_do_not_depend_on_the_batch_size(batch: int) -> None:
     assert metrics["top1"].value == np.mean(rounded == labels)
     assert metrics["top1"].drop == pytest.approx(0.9 - np.mean(rounded == labels))
     assert metrics["top1_agreement"].value == np.mean(rounded == DATA.argmax(axis=1))
-    assert [metric.name for metric in found.metrics(found.baseline)] == ["top1", "top5"]
+    assert [metric.name for metric in found.metrics(found.baseline)] == ["top1", "top5", "macro_f1"]
 
 
 def test_drops_and_sqnr_have_intervals_of_the_samples() -> None:

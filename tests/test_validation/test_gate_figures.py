@@ -10,7 +10,7 @@ from test_report import report_results as made
 
 from calib.errors import UsageError
 from calib.validation import GateOutcome, Results, check, make_baseline
-from calib.validation.results import EngineRecord, LatencyRatio
+from calib.validation.results import EngineRecord, LatencyRatio, PrecisionRun
 
 ENGINE = EngineRecord(
     "8.6.0", "NVIDIA H200", "implicit INT8", 3, 12.0, 25_000_000, 40, 30, {"INT8": 30, "FP32": 10}
@@ -22,6 +22,11 @@ def only(results: Results, run: str = "INT8", **gates: Any) -> GateOutcome:
     found = [one for one in check(results, **gates).outcomes if one.gate == gate and one.run == run]
     assert len(found) == 1
     return found[0]
+
+
+def timed_at(run: PrecisionRun, on_gpu: bool, device: str) -> PrecisionRun:
+    assert run.latency is not None
+    return replace(run, latency=replace(run.latency, on_gpu=on_gpu, device=device))
 
 
 def with_output(index: int = 0, **changes: Any) -> Results:
@@ -95,6 +100,30 @@ class TestLatency:
         results = replace(base, environment=replace(base.environment, gpu=None))
         assert "was not measured on a GPU" in only(results, max_latency_ratio=0.8).reason
 
+    def test_a_machine_with_a_gpu_is_no_proof_that_a_run_was_timed_on_it(self) -> None:
+        base = made.gpu()
+        assert base.environment.gpu
+        placed = [timed_at(run, on_gpu=False, device="CPU") for run in base.runs]
+        found = only(replace(base, runs=tuple(placed)), max_latency_ratio=0.8)
+        assert (found.verdict, found.reason) == (
+            "fail",
+            "refused: the latency of INT8 was not measured on a GPU, but on CPU",
+        )
+        # Results that do not say where: engines run nowhere but on a GPU, other software may.
+        unsaid = [replace(run, runner="pytorch") for run in base.runs]
+        assert (
+            "as far as the results say" in only(replace(base, runs=tuple(unsaid)), max_latency_ratio=1).reason
+        )
+
+    def test_two_devices_of_one_machine(self) -> None:
+        base = made.gpu()
+        first, second = (
+            timed_at(base.runs[0], True, "NVIDIA L4"),
+            timed_at(base.runs[2], True, "NVIDIA H200"),
+        )
+        found = only(replace(base, runs=(first, second)), max_latency_ratio=0.8)
+        assert found.reason == "another device: INT8 ran on NVIDIA H200, FP32 on NVIDIA L4"
+
     def test_not_measured(self) -> None:
         base = made.gpu()
         bare = replace(base, runs=(base.runs[0], replace(base.runs[2], latency=None)))
@@ -138,7 +167,8 @@ class TestLatency:
         kept = {"baseline": baseline, "against": "baseline"}
         found = only(results, max_latency_ratio=1.05, **kept)
         assert (found.verdict, found.value) == ("pass", pytest.approx(1.0, rel=1e-5))
-        other = replace(baseline, environment={**baseline.environment, "gpu": "NVIDIA L4"})
+        runs = {label: replace(run, device="NVIDIA L4") for label, run in baseline.runs.items()}
+        other = replace(baseline, runs=runs)
         refused = only(results, max_latency_ratio=1.05, **{**kept, "baseline": other})
         assert refused.verdict == "fail"
         assert refused.reason == "another device: NVIDIA H200 now, NVIDIA L4 in the baseline"

@@ -93,7 +93,7 @@ def test_options_become_rules() -> None:
     assert [(rule.gate, rule.metric) for rule in rules] == [
         ("max_drop", "top1"),
         ("max_drop", "top5"),
-        ("min_cosine", "top1"),
+        ("min_cosine", ""),
     ]
 
 

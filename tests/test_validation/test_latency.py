@@ -13,12 +13,14 @@ from calib.data import Array
 from calib.errors import UsageError
 from calib.validation.latency import (
     LatencyPlan,
-    latency_remarks,
     latency_warnings,
     measure_latency,
+    median_ratios,
     summarize,
 )
+from calib.validation.latency_ratios import ratio_sentence
 from calib.validation.results import Latency, PrecisionRun
+from calib.validation.speed_records import LatencyRatio
 
 FEEDS = {"x": np.zeros((1, 1), np.float32)}
 
@@ -65,6 +67,7 @@ class Bench:
 
 
 def test_warm_up_is_kept_apart() -> None:
+    """A-L2."""
     found = Bench(fp32=[100, 100, 100, 10]).measure(LatencyPlan(count=20, warmup=5))["fp32"]
     assert (found.median_ms, found.mean_ms, found.p99_ms) == (10, 10, 10)
     assert found.first_ms == 100
@@ -120,6 +123,7 @@ class AsynchronousRunner(ScriptedRunner):
 
 
 def test_a_batch_ends_when_its_result_is_there() -> None:
+    """A-L1."""
     plan = LatencyPlan(count=3, warmup=1)
     (found,) = measure_latency([AsynchronousRunner()], [FEEDS], plan, simulated=False)
     assert 50 <= found.median_ms < 500
@@ -152,29 +156,50 @@ def runs(simulated: bool, **medians: float) -> list[PrecisionRun]:
     ]
 
 
+def said(measured: list[PrecisionRun]) -> list[str]:
+    return [ratio_sentence(one) for one in median_ratios(measured)]
+
+
 def test_ratios_against_both_and_slower_is_said() -> None:
+    """A-L4."""
     measured = runs(False, fp32=10, fp16=4, int8=5)
-    assert latency_remarks(measured) == (
-        "FP16 is 2.50x faster than FP32 (p50 4.000 ms against 10.000 ms).",
-        "INT8 is 2.00x faster than FP32 (p50 5.000 ms against 10.000 ms).",
-        "INT8 is 1.25x slower than FP16 (p50 5.000 ms against 4.000 ms).",
+    assert said(measured) == [
+        "FP16 is 2.50x faster than FP32 (ratio of medians 0.400).",
+        "INT8 is 2.00x faster than FP32 (ratio of medians 0.500).",
+        "INT8 is 1.25x slower than FP16 (ratio of medians 1.250).",
+    ]
+    assert latency_warnings(measured) == ("INT8 is 1.25x slower than FP16 (ratio of medians 1.250).",)
+
+
+def test_a_measured_interval_decides_what_is_slower() -> None:
+    measured = runs(False, fp32=10, fp16=4, int8=5)
+    wide = LatencyRatio("INT8", "FP16", 1.25, 0.95, 1.3)
+    assert latency_warnings(measured, [wide]) == ()
+    narrow = LatencyRatio("INT8", "FP16", 1.25, 1.2, 1.3)
+    assert latency_warnings(measured, [narrow]) == (
+        "INT8 is 1.25x slower than FP16 (ratio of medians 1.250, 95 % interval 1.200 to 1.300).",
     )
-    assert latency_warnings(measured) == latency_remarks(measured)[2:]
 
 
 def test_each_calibration_is_compared_with_the_others_precisions() -> None:
     fp16, entropy, minmax = runs(False, fp16=4, int8=5, best=3)
     entropy = replace(entropy, label="INT8 entropy", calibration="entropy")
     minmax = replace(minmax, precision="int8", label="INT8 minmax", calibration="minmax")
-    assert latency_remarks([fp16, entropy, minmax]) == (
-        "INT8 entropy is 1.25x slower than FP16 (p50 5.000 ms against 4.000 ms).",
-        "INT8 minmax is 1.33x faster than FP16 (p50 3.000 ms against 4.000 ms).",
-    )
-    assert latency_warnings([fp16, entropy, minmax]) == latency_remarks([fp16, entropy])
+    assert said([fp16, entropy, minmax]) == [
+        "INT8 entropy is 1.25x slower than FP16 (ratio of medians 1.250).",
+        "INT8 minmax is 1.33x faster than FP16 (ratio of medians 0.750).",
+    ]
+    assert len(latency_warnings([fp16, entropy, minmax])) == 1
+
+
+def test_other_software_is_not_compared() -> None:
+    fp32, fp16 = runs(False, fp32=10, fp16=20)
+    assert median_ratios([fp32, replace(fp16, runner="pytorch")]) == ()
 
 
 def test_simulated_figures_are_never_compared() -> None:
+    """A-L3."""
     simulated = runs(True, fp32=10, fp16=4, int8=5)
-    assert latency_remarks(simulated) == ()
+    assert median_ratios(simulated) == ()
     (warning,) = latency_warnings(simulated)
     assert "CPU simulation: it says nothing of TensorRT's speed" in warning

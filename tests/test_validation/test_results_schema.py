@@ -50,6 +50,7 @@ def test_json_gives_back_every_bit(results: Results, errors: list[OutputError], 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_json_does_not_have_becomes_none(results: Results, value: float) -> None:
+    """A-G3."""
     broken = replace(
         OutputError("y", 1, 0.0, 0.0, 1.0, 20.0, 1.0), sqnr_db=value, max_abs=value, mean_abs=value
     )
@@ -98,7 +99,7 @@ def test_another_schema_is_refused(results: Results) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=r"Cannot read results .*none\.json: No such file"):
+    with pytest.raises(ValidationError, match=r"Cannot read results file .*none\.json: no such file"):
         read_results(tmp_path / "none.json")
 
 

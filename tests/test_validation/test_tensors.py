@@ -59,6 +59,7 @@ def test_figures_equal_sklearn_and_scipy(pair: tuple[np.ndarray, np.ndarray]) ->
 def test_values_are_not_compared_in_their_own_type(
     dtype: str, reference: int, candidate: int, distance_: int
 ) -> None:
+    """A-V2."""
     left, right = np.array([[reference]], dtype), np.array([[candidate]], dtype)
     assert compare(left, right).max_abs == distance_
 
@@ -81,12 +82,14 @@ def test_types_of_the_two_sides_may_differ() -> None:
 def test_values_that_are_not_finite_are_counted_and_judged(
     reference: list[float], candidate: list[float], verdict: str, counts: tuple[int, int, int]
 ) -> None:
+    """A-V1."""
     found = compare(np.array([reference]), np.array([candidate]))
     assert found.verdict == verdict
     assert (found.non_finite, found.reference_non_finite, found.both_non_finite) == counts
 
 
 def test_one_nan_in_a_thousand_leaves_no_figure_that_looks_good() -> None:
+    """A-V1."""
     reference = np.ones((1, 1000), np.float32)
     candidate = reference.copy()
     candidate[0, 17] = np.nan
@@ -122,6 +125,7 @@ def test_nothing_but_nan_has_no_figures() -> None:
 def test_zero_norms(
     reference: list[float], candidate: list[float], cosine: float, verdict: str, note: str
 ) -> None:
+    """A-V3."""
     found = compare(np.array([reference]), np.array([candidate]))
     assert (found.cosine, found.verdict) == (cosine, verdict)
     assert found.note.startswith(note)
@@ -132,12 +136,14 @@ def test_a_candidate_of_zeros_has_0_db() -> None:
 
 
 def test_empty_on_both_sides_is_equal() -> None:
+    """A-V5."""
     found = compare(np.zeros((0, 6), np.float32), np.zeros((0, 6), np.float32))
     assert (found.verdict, found.note, found.elements) == ("equal", "empty on both sides", 0)
     assert (found.max_abs, found.mean_abs, found.cosine, found.sqnr_db) == (None,) * 4
 
 
 def test_lost_detections_are_counted() -> None:
+    """A-V5."""
     errors = ErrorAccumulator("boxes")
     assert errors.add(np.ones((3, 6)), np.ones((0, 6))) is None
     assert errors.add(np.ones((2, 6)), np.ones((2, 6))) is not None

@@ -31,6 +31,7 @@ class FixedRunner:
     def __init__(self, name: str, precision: str, clock: str, milliseconds: float) -> None:
         self.name, self.precision, self.clock = name, precision, clock
         self.on_gpu = clock == EVENTS
+        self.place = "NVIDIA H200" if self.on_gpu else "CPU"
         self._milliseconds = milliseconds
 
     def time_ms(self, feeds: Mapping[str, np.ndarray]) -> float:
@@ -58,6 +59,8 @@ def test_runs_on_a_gpu_are_compared_with_each_other_and_not_with_the_cpu() -> No
     latencies = [latency for latency in timing.latencies if latency is not None]
     assert [latency.median_ms for latency in latencies] == [50.0, 8.0, 4.0, 3.0]
     assert [latency.simulated for latency in latencies] == [True, False, False, False]
+    assert [latency.on_gpu for latency in latencies] == [False, True, True, True]
+    assert [latency.device for latency in latencies] == ["CPU", *["NVIDIA H200"] * 3]
     assert latencies[3].throughput_per_s == pytest.approx(4 / 3e-3)
     # 4/8, 3/8 and 3/4.
     found = {(r.candidate, r.against): r.ratio for r in timing.ratios}

@@ -131,7 +131,8 @@ class TestResults:
     def test_accuracy_agreement_and_errors(self, work: Path) -> None:
         results = run(work)
         fp32, int8 = precision(results, "fp32"), precision(results, "int8")
-        (top1,) = fp32.metrics  # five classes: no top-5
+        top1, macro_f1 = fp32.metrics  # five classes: no top-5
+        assert macro_f1.name == "macro_f1"
         assert (top1.name, top1.value, top1.count, top1.drop) == ("top1", 1.0, 28, None)
         assert fp32.predictions == results.labels
         assert int8.predictions is not None

@@ -20,6 +20,12 @@ _SHOWN = 6
 _PIPE_WIDTH = 160
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
+_Recipe = Annotated[
+    str,
+    typer.Argument(
+        help="Recipe: a YAML file or a shipped name; or a reader, module:object.", metavar="RECIPE"
+    ),
+]
 _Samples = Annotated[int, typer.Option(help="Samples of each use to read, spread evenly; 0 for all.")]
 _Cache = Annotated[
     Path | None, typer.Option(help="Calibration cache: compares its ranges and recorded preprocessing.")
@@ -28,7 +34,7 @@ _Model = Annotated[Path | None, typer.Option(help="FP32 ONNX model that the data
 
 
 def check_command(
-    recipe: Annotated[str, typer.Argument(help="Recipe: a YAML file or a shipped name.", metavar="RECIPE")],
+    recipe: _Recipe,
     model: _Model = None,
     cache: _Cache = None,
     samples: _Samples = 256,

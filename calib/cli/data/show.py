@@ -17,12 +17,18 @@ __all__ = ["show_command"]
 _READ = 512
 _SHOWN = 20
 
+_Recipe = Annotated[
+    str,
+    typer.Argument(
+        help="Recipe: a YAML file or a shipped name; or a reader, module:object.", metavar="RECIPE"
+    ),
+]
 _Samples = Annotated[int, typer.Option(help="Samples on the contact sheet, at most 400.")]
 _Every = Annotated[bool, typer.Option("--all", help=f"Ranges over every sample, not {_READ} spread evenly.")]
 
 
 def show_command(
-    recipe: Annotated[str, typer.Argument(help="Recipe: a YAML file or a shipped name.", metavar="RECIPE")],
+    recipe: _Recipe,
     out: Annotated[Path | None, typer.Option(help="Contact sheet to draw, a PNG file.")] = None,
     samples: _Samples = 36,
     use: Annotated[str, typer.Option(help="calibration or validation: whose samples.")] = "calibration",
@@ -59,11 +65,14 @@ def _png(out: Path) -> Path:
 
 
 def _opened(recipe: str, use: str) -> Dataset:
-    from calib.data import load_recipe, open_calibration, open_validation
+    from calib.data import load_recipe, looks_like_object, open_calibration, open_validation
+    from calib.data.reader_samples import open_object
     from calib.errors import UsageError
 
     if use not in ("calibration", "validation"):
         raise UsageError(f"--use must be calibration or validation, got {use!r}.")
+    if looks_like_object(recipe):
+        return open_object(recipe, _READ)
     loaded = load_recipe(recipe)
     return open_calibration(loaded) if use == "calibration" else open_validation(loaded)
 

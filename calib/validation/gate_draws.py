@@ -1,0 +1,171 @@
+"""Gates of figures that are no share of samples: by the bootstrap, on the resamples of both runs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from calib.validation.baseline import BaselineFigure
+from calib.validation.corrections import holm
+from calib.validation.gate_case import Case
+from calib.validation.intervals import Floats
+from calib.validation.noninferiority import decide
+from calib.validation.results import ClassFigure, Metric
+from calib.validation.thresholds import plain
+from calib.validation.verdicts import GateOutcome, Verdict
+
+__all__ = ["judge_agreement_interval", "judge_class_figures", "judge_draws"]
+
+_ROUNDING = 1e-5
+"""Baselines keep six digits."""
+
+
+def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Floats, Floats]) -> GateOutcome:
+    """Judges a drop by how many resamples show one at or beyond the threshold.
+
+    p = (1 + resamples at or beyond the threshold) / (resamples + 1), and likewise on the other side. Where no
+    resample differs from another, no sample moved: a drop of m, of a figure between 0 and 1, takes at least a
+    share m of samples that move, and that none of n was among them has the chance (1 − m)ⁿ.
+
+    Args:
+        case: The gate.
+        now: The run's figure.
+        before: The reference's.
+        draws: The figure of reference and run on the same resamples.
+    """
+    assert now.value is not None
+    assert before.value is not None
+    sign, margin = (1.0 if now.higher_is_better else -1.0), case.rule.threshold.value
+    relative = case.rule.gate == "max_relative_drop"
+    if relative and (not before.value or not draws[0].all()):
+        return case.outcome("fail", "the reference is 0: nothing to be relative to", subject=now.name)
+    drops = sign * (draws[0] - draws[1]) / (np.abs(draws[0]) if relative else 1.0)
+    value = sign * (before.value - now.value) / (abs(before.value) if relative else 1.0)
+    if (
+        case.baseline is not None
+        and abs(value) <= _ROUNDING * max(1.0, abs(before.value))
+        and not drops.any()
+    ):
+        value = 0.0
+    p_value, p_worse, note = _p_values(drops, margin, now.count, case.alpha)
+    low, high = np.percentile(drops, [100 * case.alpha, 100 * (1 - case.alpha)]).tolist()
+    return case.outcome(
+        decide(p_value, p_worse, case.alpha),
+        _reason(now, before, value, high, case, relative),
+        subject=now.name,
+        value=value,
+        low=low,
+        high=high,
+        confidence=1 - case.alpha,
+        method=f"paired bootstrap, {len(drops)} resamples",
+        p_value=p_value,
+        p_worse=p_worse,
+        note="; ".join(part for part in (case.rule.threshold.warning, note) if part),
+        noise=before.noise,
+    )
+
+
+def _p_values(drops: Floats, margin: float, count: int, alpha: float) -> tuple[float, float, str]:
+    """Of "the threshold is not kept", of "it is kept", and what to know of them."""
+    if bool((drops == drops[0]).all()) and abs(drops[0]) < 1e-12:
+        chance = (1 - min(1.0, margin)) ** count
+        return chance, 1.0, _needed(margin, count, alpha)
+    total = len(drops) + 1
+    return (1 + int((drops >= margin).sum())) / total, (1 + int((drops <= margin).sum())) / total, ""
+
+
+def _needed(margin: float, count: int, alpha: float) -> str:
+    said = "no sample moved: judged by how many there are"
+    if not 0 < margin < 1:
+        return said
+    needed = math.ceil(math.log(alpha) / math.log(1 - margin))
+    return said if needed <= count else f"{said}; about {needed} would decide it"
+
+
+def _reason(
+    now: Metric, before: BaselineFigure, value: float, high: float, case: Case, relative: bool
+) -> str:
+    share = now.unit == "share" or relative
+    scale, unit = (100.0, "%" if relative else " points") if share else (1.0, f" {now.unit}".rstrip())
+    moved = "did not change"
+    if abs(value) >= 1e-12:
+        fell = (value > 0) is now.higher_is_better
+        moved = f"{'fell' if fell else 'rose'} by {plain(scale * abs(value), 3)}{unit}"
+    assert before.value is not None
+    assert now.value is not None
+    change = f"{now.name} {moved} ({plain(before.value)} → {plain(now.value)})"
+    sure = f"{plain(100 * (1 - case.alpha))}% confidence"
+    return f"{change}; a loss of at most {plain(scale * high, 3)}{unit} at {sure}"
+
+
+def judge_class_figures(case: Case) -> GateOutcome:
+    """Judges the class that lost most by each class' own drop and its standard error.
+
+    It passes where every class surely keeps the threshold, which needs no correction, and fails where one
+    class surely does not, after Holm's correction over the classes. A class without a standard error is
+    undecided by itself.
+    """
+    name, margin = f"{case.run.class_metric} of a class", case.rule.threshold.value
+    known = [one for one in case.run.classes if one.drop is not None]
+    if not known:
+        return case.outcome("fail", "nothing was measured: no class has a figure on both sides", subject=name)
+    p_values, p_worse = zip(*(_class_test(one, margin) for one in known), strict=True)
+    worst = max(known, key=lambda one: (one.drop or 0.0, one.count))
+    error = worst.drop_error
+    verdict: Verdict = decide(max(p_values), min(holm(p_worse)), case.alpha)
+    undecided = sum(not (p <= case.alpha or q <= case.alpha) for p, q in zip(p_values, p_worse, strict=True))
+    drop = worst.drop or 0.0
+    reach = None if error is None else 1.6448536269514722 * error
+    title = f"class {worst.label}" + (f" ({worst.name})" if worst.name else "")
+    return case.outcome(
+        verdict,
+        f"of {len(known)} classes, {title} lost most: its {case.run.class_metric} {_moved(drop)}",
+        subject=name,
+        value=drop,
+        low=None if reach is None else drop - reach,
+        high=None if reach is None else drop + reach,
+        confidence=0.95,
+        method="normal approximation with the bootstrap's standard error of each class",
+        p_value=max(p_values),
+        p_worse=min(holm(p_worse)),
+        note=f"{undecided} of {len(known)} classes are undecided by themselves" if undecided else "",
+    )
+
+
+def _moved(drop: float) -> str:
+    if abs(drop) < 1e-12:
+        return "did not change"
+    return f"{'fell' if drop > 0 else 'rose'} by {plain(100 * abs(drop), 3)} points"
+
+
+def _class_test(one: ClassFigure, margin: float) -> tuple[float, float]:
+    """p-values of "the class does not keep the threshold" and of "it does"."""
+    from scipy.stats import norm
+
+    if one.drop is None or one.drop_error is None:
+        return 1.0, 1.0
+    if not one.drop_error:
+        return ((1 - min(1.0, margin)) ** one.count, 1.0) if not one.drop else (1.0, 1.0)
+    z = (one.drop - margin) / one.drop_error
+    return float(norm.cdf(z)), float(norm.sf(z))
+
+
+def judge_agreement_interval(case: Case, metric: Metric, subject: str) -> GateOutcome:
+    """Judges agreement that is no share of samples by its 95 % interval over the samples."""
+    least, value = case.rule.threshold.value, metric.value
+    assert value is not None
+    shown = plain(value)
+    if metric.low is None or metric.high is None or not math.isfinite(value):
+        verdict: Verdict = "pass" if value >= least else "fail"
+        return case.outcome(verdict, f"agreement {shown}, without an interval", subject=subject, value=value)
+    return case.outcome(
+        "pass" if metric.low >= least else "fail" if metric.high < least else "undecided",
+        f"agreement {shown} (95% interval over samples: {plain(metric.low)} to {plain(metric.high)})",
+        subject=subject,
+        value=value,
+        low=metric.low,
+        high=metric.high,
+        confidence=0.975,
+        method=metric.interval,
+    )

@@ -1,0 +1,242 @@
+"""Gates of figures that are resampled, in both directions and every unit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from task_judging import judged, numbered
+from task_results import as_results
+
+from calib.errors import UsageError
+from calib.report.gates import check_markdown, check_text
+from calib.validation import (
+    CheckReport,
+    GateOutcome,
+    Results,
+    check,
+    make_baseline,
+    read_baseline,
+    read_results,
+    update_baseline,
+    write_results,
+)
+from calib.validation.resampling import FEW_RESAMPLES, paired_draws, unpack_draws
+
+RANDOM = np.random.default_rng(0)
+COUNT = 200
+LABELS = RANDOM.normal(size=COUNT)
+FP32 = (LABELS + RANDOM.normal(0, 0.1, COUNT)).astype(np.float32)
+
+
+def regression(noise: float, *, unit: str = "mm") -> Results:
+    """INT8's answers are FP32's with more noise."""
+    int8 = (FP32 + np.random.default_rng(7).normal(0, noise, COUNT)).astype(np.float32)
+    labels = [float(label) for label in LABELS]
+    task = {"kind": "regression", "unit": unit}
+    return as_results(judged(task, numbered(labels), {"y": FP32[:, None]}, {"y": int8[:, None]}, batch=50))
+
+
+def segmentation(share: float) -> Results:
+    """A share of INT8's pixels of class 1 is answered with class 0."""
+    random = np.random.default_rng(3)
+    masks = [random.integers(0, 3, (4, 5)).astype(np.int32) for _ in range(60)]
+    answers = np.stack(masks)
+    lost = answers.copy()
+    lost[(random.random(lost.shape) < share) & (lost == 1)] = 0
+    outputs = [{"y": np.moveaxis(np.eye(3, dtype=np.float32)[one], -1, 1)} for one in (answers, lost)]
+    dataset = numbered(masks, class_names=("road", "sky", "tree"))
+    return as_results(judged({"kind": "segmentation"}, dataset, *outputs, batch=16))
+
+
+def only(report: CheckReport, gate: str, subject: str = "") -> GateOutcome:
+    (found,) = [one for one in report.outcomes if one.gate == gate and subject in ("", one.subject)]
+    return found
+
+
+class TestVerdicts:
+    def test_the_figures_of_a_gate_are_those_of_the_resamples(self) -> None:
+        results = segmentation(0.05)
+        found = only(check(results, max_drop="2%"), "max_drop")
+        fp32, int8 = results.runs
+        pair = paired_draws(fp32.draws["mIoU"], int8.draws["mIoU"], "x")
+        assert pair is not None
+        drops = pair[0] - pair[1]
+        assert found.subject == "mIoU"
+        assert found.value == pytest.approx((fp32.metrics[0].value or 0) - (int8.metrics[0].value or 0))
+        assert (found.low, found.high) == pytest.approx(tuple(np.percentile(drops, [5, 95])))
+        assert found.p_value == (1 + (drops >= 0.02).sum()) / 2000
+        assert found.p_worse == (1 + (drops <= 0.02).sum()) / 2000
+
+    def test_pass_fail_and_undecided(self) -> None:
+        results = segmentation(0.07)
+        for limit, verdict in (
+            (0.2, "pass"),
+            (0.001, "fail"),
+            (results.runs[1].metrics[0].drop, "undecided"),
+        ):
+            assert only(check(results, max_drop=f"mIoU={limit}"), "max_drop").verdict == verdict
+
+    def test_where_less_is_better_a_rise_is_the_drop(self) -> None:
+        worse = regression(0.2)
+        found = only(check(worse, max_drop="RMSE=0.01"), "max_drop")
+        fp32, int8 = ({one.name: one.value for one in run.metrics} for run in worse.runs)
+        assert found.value == pytest.approx((int8["RMSE"] or 0) - (fp32["RMSE"] or 0))
+        assert found.verdict == "fail"
+        assert found.reason.startswith("RMSE rose by 0.")
+        assert only(check(worse, max_drop="RMSE=5"), "max_drop").verdict == "pass"
+        assert only(check(worse, max_drop="RMSE=5"), "max_drop").limit == "at most 5 in its unit"
+
+    def test_the_main_figure_is_judged_where_none_is_named(self) -> None:
+        assert only(check(regression(0.2), max_drop=0.5), "max_drop").subject == "MAE"
+        assert only(check(segmentation(0.1), max_drop=0.5), "max_drop").subject == "mIoU"
+
+    def test_several_figures_at_once(self) -> None:
+        report = check(regression(0.2), max_drop=["MAE=3", "R2=0.9"], max_relative_drop="spearman=50%")
+        assert [(one.gate, one.subject) for one in report.outcomes if one.gate != "integrity"] == [
+            ("max_drop", "MAE"),
+            ("max_drop", "R2"),
+            ("max_relative_drop", "spearman"),
+        ]
+        assert report.passed
+
+    def test_a_relative_drop_is_a_part_of_the_reference(self) -> None:
+        results = regression(0.2)
+        fp32, int8 = ({one.name: one.value for one in run.metrics} for run in results.runs)
+        found = only(check(results, max_relative_drop="MAE=10%"), "max_relative_drop")
+        assert found.value == pytest.approx((int8["MAE"] or 0) / (fp32["MAE"] or 1) - 1)
+        assert found.verdict == "fail"
+
+    def test_a_percentage_of_no_share_is_refused(self) -> None:
+        with pytest.raises(
+            UsageError, match="the figure is no share, so that a percentage can only be of its"
+        ):
+            check(regression(0.2), max_drop="MAE=1%")
+        with pytest.raises(UsageError, match="is more than everything"):
+            check(segmentation(0.1), max_drop="mIoU=5")
+
+    def test_where_nothing_moved_the_number_of_samples_decides(self) -> None:
+        same = segmentation(0.0)
+        undecided = only(check(same, max_drop="1%"), "max_drop")
+        # (1 − 0.01)⁶⁰ = 0.547; below 0.05 from ln 0.05 / ln 0.99 = 298.07 samples on.
+        assert (undecided.verdict, undecided.p_value) == ("undecided", pytest.approx(0.99**60))
+        assert undecided.note.endswith("about 299 would decide it")
+        assert only(check(same, max_drop="5%"), "max_drop").verdict == "pass"  # 0.95⁶⁰ = 0.046
+
+    def test_an_unknown_figure_is_named(self) -> None:
+        found = only(check(segmentation(0.1), max_drop="mAP=1%"), "max_drop")
+        assert (found.verdict, found.reason) == (
+            "fail",
+            "the results have no figure 'mAP' (they have: mIoU, pixel_accuracy, pixel_agreement)",
+        )
+
+
+class TestClasses:
+    def test_the_class_that_lost_most(self) -> None:
+        found = only(check(segmentation(0.3), worst_class="5%"), "worst_class")
+        assert found.verdict == "fail"
+        assert found.reason.startswith("of 3 classes, class 1 (sky) lost most: its IoU fell by ")
+        assert only(check(segmentation(0.02), worst_class="10%"), "worst_class").verdict == "pass"
+
+    def test_p_values_are_of_the_normal_distribution(self) -> None:
+        from scipy.stats import norm
+
+        results = segmentation(0.1)
+        known = [one for one in results.runs[1].classes if one.drop is not None and one.drop_error]
+        found = only(check(results, worst_class="8%"), "worst_class")
+        z = [((one.drop or 0) - 0.08) / (one.drop_error or 1) for one in known]
+        # Tree did not move: (1 − 0.08)ⁿ with its n pixels is nothing.
+        assert found.p_value == pytest.approx(max(norm.cdf(z)))
+
+    def test_against_a_baseline_there_are_no_classes(self) -> None:
+        results = segmentation(0.1)
+        found = only(check(results, baseline=make_baseline(results), worst_class="5%"), "worst_class")
+        assert found.verdict == "fail"
+        assert "classes cannot be judged" in found.reason
+
+
+def test_agreement_is_judged_by_its_interval() -> None:
+    results = segmentation(0.1)
+    agreement = results.runs[1].metrics[-1]
+    assert agreement.name == "pixel_agreement"
+    found = only(check(results, min_agreement="90%"), "min_agreement")
+    assert (found.verdict, found.subject) == ("pass", "pixel")
+    assert (found.value, found.low, found.high) == (agreement.value, agreement.low, agreement.high)
+    assert only(check(results, min_agreement="99.9%"), "min_agreement").verdict == "fail"
+
+
+class TestBaselines:
+    def test_draws_are_kept_and_compared(self, tmp_path: Path) -> None:
+        before, after = segmentation(0.02), segmentation(0.3)
+        update_baseline(before, tmp_path / "base.json")
+        stored = read_baseline(tmp_path / "base.json")
+        draws = unpack_draws(stored.runs["INT8"].draws["mIoU"].values)
+        assert len(draws) == FEW_RESAMPLES
+        assert (draws == unpack_draws(before.runs[1].draws["mIoU"].values)[:FEW_RESAMPLES]).all()
+        report = check(after, baseline=tmp_path / "base.json", max_drop="1%")
+        found = next(one for one in report.outcomes if one.gate == "max_drop" and one.run == "INT8")
+        assert (found.verdict, found.against) == ("fail", "baseline")
+        change = next(one for one in report.changes if (one.run, one.figure) == ("INT8", "mIoU"))
+        assert change.status == "worse"
+        assert change.low is not None
+        assert change.high is not None
+        assert 0 < change.low < (change.before or 0) - (change.after or 0) < change.high
+
+    def test_the_same_results_did_not_change(self, tmp_path: Path) -> None:
+        results = segmentation(0.02)
+        update_baseline(results, tmp_path / "base.json")
+        report = check(results, baseline=tmp_path / "base.json", max_drop="6%")
+        found = next(one for one in report.outcomes if one.gate == "max_drop" and one.run == "INT8")
+        assert (found.value, found.verdict) == (0.0, "pass")  # 0.94⁶⁰ = 0.024, after Holm 0.049
+        assert {change.status for change in report.changes} == {"same"}
+
+    def test_units_and_direction_are_kept(self, tmp_path: Path) -> None:
+        before, after = regression(0.05), regression(0.3)
+        update_baseline(before, tmp_path / "base.json")
+        figure = read_baseline(tmp_path / "base.json").runs["INT8"].metrics["RMSE"]
+        assert (figure.unit, figure.higher_is_better) == ("mm", False)
+        report = check(after, baseline=tmp_path / "base.json", max_drop="RMSE=3")
+        change = next(one for one in report.changes if (one.run, one.figure) == ("INT8", "RMSE"))
+        assert (change.status, change.unit) == ("worse", "mm")
+        text = check_text(report)
+        assert f"{change.before:.3f} mm → {change.after:.3f} mm: worse, change" in text
+        assert "mm" in check_markdown(report)
+
+    def test_files_come_back_as_they_were(self, tmp_path: Path) -> None:
+        results = segmentation(0.1)
+        write_results(results, tmp_path / "results.json")
+        assert read_results(tmp_path / "results.json") == results
+        assert (tmp_path / "results.json").stat().st_size < 120_000
+
+    def test_results_of_before_are_still_read(self) -> None:
+        from test_report import report_results as made
+
+        content: Any = made.classifier().to_json()
+        for key in ("main_metric", "draws", "class_metric", "classes", "confusions", "unit", "change"):
+            assert f'"{key}"' in content
+        import json
+
+        old = json.loads(content)
+        del old["main_metric"]
+        for run in old["runs"]:
+            for key in ("draws", "class_metric", "classes", "confusions"):
+                del run[key]
+            for metric in run["metrics"]:
+                del metric["unit"]
+        for sample in old["worst"]:
+            del sample["change"]
+        assert Results.from_json(json.dumps(old)) == made.classifier()
+
+
+def test_a_gate_without_resamples_falls_back_on_the_interval() -> None:
+    results = segmentation(0.1)
+    bare = replace(results, runs=tuple(replace(run, draws={}) for run in results.runs))
+    found = only(check(bare, max_drop="50%"), "max_drop")
+    assert (found.verdict, found.p_value) == ("pass", None)
+    assert (found.low, found.high) == (
+        results.runs[1].metrics[0].drop_low,
+        results.runs[1].metrics[0].drop_high,
+    )
