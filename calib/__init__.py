@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from calib.graph.quantization import quantize
     from calib.graph.torch_export import export
     from calib.report import write_report
-    from calib.validation import check, compare, validate
+    from calib.validation import check, check_data, compare, validate
 
 __all__ = [
     "__version__",
     "build",
     "calibrate",
     "check",
+    "check_data",
     "compare",
     "export",
     "quantize",
@@ -38,6 +39,7 @@ _HOME = {
     "calibrate": "calib.graph.calibration",
     "export": "calib.graph.torch_export",
     "check": "calib.validation",
+    "check_data": "calib.validation",
     "compare": "calib.validation",
     "quantize": "calib.graph.quantization",
     "validate": "calib.validation",

@@ -14,6 +14,7 @@ from calib.cli.cache import cache_app
 from calib.cli.calibrate import calibrate_command
 from calib.cli.check import check_command
 from calib.cli.compare import compare_command
+from calib.cli.data import data_app
 from calib.cli.decompose import decompose_command
 from calib.cli.demo import demo_command
 from calib.cli.doctor import doctor_command
@@ -76,6 +77,7 @@ for _name, _function, _summary in (
     ("doctor", doctor_command, "What this machine has and can do"),
 ):
     app.command(_name, short_help=_summary)(_function)
+app.add_typer(data_app, name="data", short_help="Look at data; find what is wrong with them")
 app.add_typer(cache_app, name="cache", short_help="Show, check, compare and edit calibration caches")
 
 

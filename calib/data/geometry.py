@@ -45,7 +45,8 @@ class Geometry:
         >>> Geometry((100, 200), (50, 50), (0.25, 0.25), (0.0, 12.5)).to_model([[0, 0, 200, 100]]).tolist()
         [[0.0, 12.5, 50.0, 37.5]]
         """
-        return _corners(boxes) * np.tile(self.scale, 2) + np.tile(self.offset, 2)
+        moved: npt.NDArray[np.float64] = _corners(boxes) * np.tile(self.scale, 2) + np.tile(self.offset, 2)
+        return moved
 
     def to_source(self, boxes: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Boxes of the model's input in pixels of the image, clipped to it.
@@ -61,7 +62,8 @@ class Geometry:
         """
         height, width = self.source
         moved = (_corners(boxes) - np.tile(self.offset, 2)) / np.tile(self.scale, 2)
-        return np.clip(moved, 0.0, np.array([width, height, width, height], np.float64))
+        inside: npt.NDArray[np.float64] = np.clip(moved, 0.0, np.array([width, height, width, height]))
+        return inside
 
 
 def _corners(boxes: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from calib.data.messages import receive, send
 from calib.data.sample import Sample
 from calib.errors import CalibError, DatasetError
 
@@ -14,10 +18,8 @@ __all__ = ["load_in_workers", "load_one"]
 
 Load = Callable[[int], Sample]
 
-_IDLE_SECONDS = 300
-"""A worker whose parent was killed ends by itself after this long."""
-
-_worker_load: Load | None = None
+# The parent's path first: calib itself may be found only through it.
+_START = "import sys; sys.path[:] = {path!r}; from calib.data.worker import main; main()"
 
 
 def load_one(load: Load, index: int, sample_id: str) -> Sample:
@@ -42,7 +44,8 @@ def load_in_workers(
     """Reads samples in processes of their own.
 
     The order is that of the indices, and each sample is what ``load`` gives in this process. When the
-    caller stops, by the end, an exception or Ctrl-C, the processes are ended.
+    caller stops, by the end, an exception or Ctrl-C, the processes are ended; should this process be
+    killed, they end by themselves.
 
     Args:
         load: Reads the sample at an index; sent to each process once.
@@ -57,59 +60,86 @@ def load_in_workers(
     Raises:
         CalibError: A sample cannot be read, or a process died; the sample is named.
     """
-    # joblib's: unlike those of the standard library they need no `if __name__ == "__main__"` in the
-    # user's script, and take closures.
-    from joblib.externals.loky import ProcessPoolExecutor
+    import cloudpickle
 
-    pool = ProcessPoolExecutor(
-        max_workers=workers, timeout=_IDLE_SECONDS, initializer=_keep, initargs=(load,)
-    )
+    content = cloudpickle.dumps(load)
+    team: list[_Worker] = []
     try:
-        yield from _in_order(pool, ids, indices, max(ahead, workers))
+        team += [_Worker(content) for _ in range(workers)]
+        yield from _in_order(team, ids, indices, max(ahead, workers))
     finally:
-        pool.shutdown(wait=True, kill_workers=True)
+        for worker in team:
+            worker.end()
 
 
-def _in_order(pool: Any, ids: Sequence[str], indices: Sequence[int], ahead: int) -> Iterator[Sample]:
-    from joblib.externals.loky.process_executor import BrokenProcessPool
-
-    waiting: deque[tuple[str, Any]] = deque()
-    following = iter(indices)
-    current = ""
-    try:
-        while True:
-            while len(waiting) <= ahead and (index := next(following, None)) is not None:
-                waiting.append((ids[index], pool.submit(_load, index, ids[index])))
-            if not waiting:
-                return
-            current, future = waiting.popleft()
-            yield _result(future)
-    except BrokenProcessPool as error:
-        raise DatasetError(
-            f"A process that reads samples died, at sample {current} or soon after it: it may have run "
-            "out of memory, or its decoder crashed. Set workers: 0 to see which sample it is."
-        ) from error
-    finally:
-        for _, future in waiting:
-            future.cancel()
+def _in_order(
+    team: Sequence[_Worker], ids: Sequence[str], indices: Sequence[int], ahead: int
+) -> Iterator[Sample]:
+    waiting: deque[tuple[_Worker, str]] = deque()
+    following = enumerate(indices)
+    while True:
+        while len(waiting) <= ahead and (item := next(following, None)) is not None:
+            place, index = item
+            worker = team[place % len(team)]
+            worker.ask(index, ids[index])
+            waiting.append((worker, ids[index]))
+        if not waiting:
+            return
+        worker, sample_id = waiting.popleft()
+        yield worker.answer(sample_id)
 
 
-def _result(future: Any) -> Sample:
-    try:
-        sample: Sample = future.result()
-    except CalibError as error:
-        # The worker's own trace is of no use to anyone who reads the message.
-        with suppress(AttributeError):
-            error.__cause__ = None
-        raise
-    return sample
+class _Worker:
+    """One process that reads samples.
 
+    Not one of multiprocessing's: those run the user's script again, unless it is guarded against that.
+    """
 
-def _keep(load: Load) -> None:
-    global _worker_load
-    _worker_load = load
+    def __init__(self, load: bytes) -> None:
+        # Each reads one sample at a time: threads of its own would only take time from the others.
+        environment = {"OMP_NUM_THREADS": "1", **os.environ}
+        command = [sys.executable, "-c", _START.format(path=sys.path)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        self._say(load)
 
+    def ask(self, index: int, sample_id: str) -> None:
+        """Has a sample read; at once, or after what was asked before."""
+        self._say((index, sample_id))
 
-def _load(index: int, sample_id: str) -> Sample:
-    assert _worker_load is not None
-    return load_one(_worker_load, index, sample_id)
+    def answer(self, sample_id: str) -> Sample:
+        """The sample that was asked for first and not given yet."""
+        assert self._process.stdout is not None
+        try:
+            answer = receive(self._process.stdout)
+        except EOFError as error:
+            raise self._death(sample_id) from error
+        if isinstance(answer, CalibError):
+            raise answer
+        assert isinstance(answer, Sample)
+        return answer
+
+    def end(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                # What was not sent yet has no reader any more.
+                with suppress(OSError):
+                    stream.close()
+        self._process.wait()
+
+    def _say(self, message: Any) -> None:
+        assert self._process.stdin is not None
+        # A process that died says so when its next answer is wanted, which is the sample it died at.
+        with suppress(OSError):
+            send(self._process.stdin, message)
+
+    def _death(self, sample_id: str) -> DatasetError:
+        status = self._process.wait()
+        how = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+        return DatasetError(
+            f"A process that reads samples died ({how}), at sample {sample_id} or soon after it: it may have "
+            "run out of memory, or its decoder crashed. Set workers: 0 to see which sample it is."
+        )

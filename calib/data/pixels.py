@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Prepared",
     "damage",
+    "orientation",
     "place_mask",
     "prepare_image",
     "prepare_pixels",
@@ -244,7 +245,7 @@ def read_image(path: Path) -> Image:
     """
     try:
         with _opened(path) as image:
-            turn = _UPRIGHT.get(_orientation(image))
+            turn = _UPRIGHT.get(orientation(image))
             pillow = require("PIL.Image", "torch", _PURPOSE)
             rgb = _to_rgb(image, path)
             return rgb if turn is None else rgb.transpose(pillow.Transpose[turn])
@@ -257,7 +258,7 @@ def read_image(path: Path) -> Image:
         ) from error
 
 
-def _orientation(image: Image) -> int:
+def orientation(image: Image) -> int:
     """The EXIF orientation, 1 if there is none or the tag is broken.
 
     Not Pillow's exif_transpose: it writes the whole tag block anew, and fails on a broken one.
@@ -291,7 +292,7 @@ def read_size(path: Path) -> tuple[int, int]:
     """
     try:
         with _opened(path) as image:
-            turned = _UPRIGHT.get(_orientation(image), "") in _ON_ITS_SIDE
+            turned = _UPRIGHT.get(orientation(image), "") in _ON_ITS_SIDE
             width, height = image.size
     except Exception as error:  # whatever a decoder raises on damaged data; the file must be named
         reason = str(error) or type(error).__name__

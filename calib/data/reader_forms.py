@@ -12,7 +12,7 @@ from calib.data.dataset import Array, Batch
 from calib.data.memory import check_lengths
 from calib.errors import DatasetError
 
-__all__ = ["Form", "Parts", "is_array", "parts_of", "to_batch"]
+__all__ = ["Form", "Parts", "as_array", "is_array", "parts_of", "to_batch"]
 
 UNNAMED = "input"
 """Name of the one input where the reader gives no name. It fits any model with one input."""
@@ -123,7 +123,7 @@ def _named(item: Mapping[Any, Any], inputs: Sequence[str] | None, where: str) ->
     if odd:
         raise DatasetError(f"{where} is a dict with the key {odd[0]!r}: expected names of model inputs.")
     names = _chosen(item, inputs, where)
-    arrays = {name: _to_array(item[name], f"{where}: input {name!r}") for name in names}
+    arrays = {name: as_array(item[name], f"{where}: input {name!r}") for name in names}
     label_key = next((key for key in _LABEL_KEYS if key in item and key not in names), None)
     label = None if label_key is None else _label(item[label_key], arrays)
     rest = [key for key in item if key not in names and not (key == label_key and label is not None)]
@@ -161,7 +161,7 @@ def _positional(items: Sequence[Any], inputs: Sequence[str] | None, where: str) 
                 f"{', '.join(map(repr, names))}."
             )
         arrays = {
-            name: _to_array(value, f"{where}: input {name!r}")
+            name: as_array(value, f"{where}: input {name!r}")
             for name, value in zip(names, items, strict=False)
         }
         rest, left_out = items[len(names) :], ()
@@ -200,7 +200,12 @@ def _label(value: Any, arrays: Mapping[str, Array]) -> Array | None:
     return label if label.dtype.kind in "iu" and fits else None
 
 
-def _to_array(value: Any, what: str) -> Array:
+def as_array(value: Any, what: str) -> Array:
+    """A copy of an array, tensor or nested list of numbers in numpy.
+
+    Raises:
+        DatasetError: It is nothing of that kind.
+    """
     if not (is_array(value) or isinstance(value, list | tuple)):
         raise DatasetError(f"{what} is {_kind(value)}; expected an array of numbers. {_LEAVE_OUT}")
     try:

@@ -24,18 +24,16 @@ from calib.data.document import Document, read_document
 from calib.data.feeding import ConstantOption, Constants, PaddingOption, Paddings, StateOption, States
 from calib.data.preprocess import Letterbox, Pad, Preprocess
 from calib.data.recipe_errors import explain, suggestion
-from calib.data.sources.arrays import ArraysSource
-from calib.data.sources.base import Opening
-from calib.data.sources.digits import DigitsSource
-from calib.data.sources.images import ImagesSource
+from calib.data.sources.base import Opening, SourceModel
+from calib.data.sources.kinds import KINDS, Source
 from calib.data.task_options import TASK_MODELS, TaskOptions
 from calib.errors import DatasetError
 
 __all__ = ["CalibrationUse", "Recipe", "Source", "Use", "ValidationUse", "load_recipe", "shipped_recipes"]
 
-Source = Annotated[DigitsSource | ArraysSource | ImagesSource, Field(discriminator="kind")]
 Use = Literal["calibration", "validation"]
 
+_SEVERAL_INPUTS = ("arrays", "raw", "python")
 _ENDINGS = (".yaml", ".yml")
 
 
@@ -140,14 +138,14 @@ class Recipe(BaseModel):
         images = any(self.source_of(use).images for use in ("calibration", "validation"))
         return self.preprocessing.record(images=images)
 
-    def source_of(self, use: Use) -> DigitsSource | ArraysSource | ImagesSource:
+    def source_of(self, use: Use) -> SourceModel:
         """The source that one use takes its samples from.
 
         Raises:
             DatasetError: Neither the use nor the recipe has a source.
         """
         own = getattr(self, use).source
-        source: DigitsSource | ArraysSource | ImagesSource | None = own or self.source
+        source: SourceModel | None = own or self.source
         if source is None:
             raise DatasetError(
                 f"{self.where(use)}: no source for {use}. Give one at the top of the recipe, or in {use}."
@@ -210,7 +208,7 @@ class Recipe(BaseModel):
                     f"{self.where('preprocess', unfit[0])}: {unfit[0]} is for images only, but {use} "
                     f"takes {source.kind}. Use a source of kind images, or leave it out."
                 )
-            if self.preprocessing.inputs is not None and source.kind != "arrays":
+            if self.preprocessing.inputs is not None and source.kind not in _SEVERAL_INPUTS:
                 raise DatasetError(
                     f"{self.where('preprocess', 'inputs')}: only for arrays, but {use} takes "
                     f"{source.kind}, which has one input. Leave it out."
@@ -253,9 +251,7 @@ _MODELS: Mapping[str, type[BaseModel]] = {
     "padding": PaddingOption,
     "constants": ConstantOption,
     "state": StateOption,
-    "arrays": ArraysSource,
-    "digits": DigitsSource,
-    "images": ImagesSource,
+    **KINDS,
     **{f"task.{kind}": model for kind, model in TASK_MODELS.items()},
 }
 

@@ -109,14 +109,20 @@ def without(dataset: Dataset, ids: Collection[str]) -> list[int]:
     return [index for index, group in enumerate(dataset.groups) if group not in touched]
 
 
-def _is_class(label: Any) -> bool:
-    """Whether a label is a class number or name; measured values, boxes and pairs are none."""
-    return isinstance(label, (int, str, np.integer))
+def _are_classes(labels: Sequence[Any]) -> bool:
+    """Whether labels are class numbers, or names that recur.
+
+    Measured values, boxes and pairs are no classes, nor are the texts of a text recognition.
+    """
+    if all(isinstance(label, (int, np.integer)) for label in labels):
+        return True
+    named = all(isinstance(label, (int, str, np.integer)) for label in labels)
+    return named and 2 * len(set(labels)) <= len(labels)
 
 
 def _codes(count: int, labels: Sequence[Any] | None) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Class of each sample as a number; one class where there are no labels to tell them apart."""
-    if labels is None or not all(map(_is_class, labels)):
+    if labels is None or not _are_classes(labels):
         return np.zeros(count, np.int64)
     numbers: dict[Any, int] = {}
     return np.array([numbers.setdefault(label, len(numbers)) for label in labels], np.int64)
@@ -168,7 +174,8 @@ def _warnings(chosen: Dataset, dataset: Dataset) -> list[str]:
             "often too narrow."
         )
     if dataset.labels is not None and chosen.labels is not None:
-        before, after = _classes(dataset.labels), _classes(chosen.labels)
+        before = _classes(dataset.labels)
+        after = len(set(chosen.labels)) if before else 0
         if after == 1:
             notes.append(f"All calibration samples are of one class, {chosen.labels[0]!r}.")
         elif after < before:
@@ -178,7 +185,7 @@ def _warnings(chosen: Dataset, dataset: Dataset) -> list[str]:
 
 def _classes(labels: Sequence[Any]) -> int:
     """How many classes there are, 0 where labels are not such that classes can be told apart."""
-    return len(set(labels)) if all(map(_is_class, labels)) else 0
+    return len(set(labels)) if _are_classes(labels) else 0
 
 
 def open_validation(

@@ -253,7 +253,7 @@ def _cut(data: Dataset, batch_size: int) -> Iterator[Batch]:
 def _load(data: Dataset, index: int) -> Any:
     sample = data.ids[index]
     try:
-        return data[index]
+        return data.load(index)
     except Exception as error:
         told = str(error) or type(error).__name__
         raise CalibrationError(

@@ -113,7 +113,17 @@ class CalibrationJob:
         if isinstance(self.dataset, Stream):
             raise UsageError("A reader is read in order and whole: it has no ranges of batches.")
         samples = range(start * self._size, min(stop * self._size, len(self.dataset)))
-        return asking_for_a_size(self.dataset.subset(samples).batches(self._size), self.model)
+        batches = self.dataset.subset(samples).batches(self._size)
+        if self.dataset.state:
+            batches = self._going_on(batches, self.dataset, samples.start)
+        return asking_for_a_size(batches, self.model)
+
+    @staticmethod
+    def _going_on(batches: Iterator[Batch], dataset: Dataset, start: int) -> Iterator[Batch]:
+        """Batches of which the first need not begin a sequence, though a subset begins there."""
+        for batch in batches:
+            yield replace(batch, begins=dataset.begins(start))
+            start += len(batch)
 
     def lead_in(self, start: int) -> Iterator[Batch]:
         """Batches before a range that must be run, uncounted, for the state that they leave."""

@@ -2,6 +2,7 @@
 
 from calib.validation.baseline import Baseline, make_baseline, read_baseline, write_baseline
 from calib.validation.changes import compare_with_baseline
+from calib.validation.data_checks import DataCheck, PreparationScore, check_data
 from calib.validation.decomposition import Decomposition, PartLoss, decompose
 from calib.validation.engine_options import EngineOptions
 from calib.validation.gate_rules import Rule
@@ -34,6 +35,7 @@ __all__ = [
     "CalibrationRecord",
     "Change",
     "CheckReport",
+    "DataCheck",
     "DatasetRecord",
     "Decomposition",
     "EngineOptions",
@@ -48,6 +50,7 @@ __all__ = [
     "OutputError",
     "PartLoss",
     "PrecisionRun",
+    "PreparationScore",
     "Qualification",
     "RebuildRecord",
     "Results",
@@ -55,6 +58,7 @@ __all__ = [
     "SamplePlan",
     "WorstSample",
     "check",
+    "check_data",
     "compare",
     "compare_with_baseline",
     "decompose",

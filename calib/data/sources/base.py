@@ -80,11 +80,17 @@ class Opening:
 
 
 class SourceModel(BaseModel, ABC):
-    """Base of the sources: frozen options, and how to open them."""
+    """Base of the sources: frozen options, and how to open them.
+
+    Attributes:
+        kind: Which source it is, in the recipe.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: ClassVar[bool] = False
+
+    kind: str
 
     @abstractmethod
     def open(self, opening: Opening) -> Dataset:

@@ -13,7 +13,7 @@ from calib.data.sources.boxes import BoxList, faulty
 from calib.data.sources.class_ids import ClassIds, read_id_map
 from calib.data.sources.findings import Findings
 from calib.data.sources.lists import inside_folder
-from calib.data.sources.pictures import ImageFilesSource, image_dataset, usable_images
+from calib.data.sources.pictures import ImageFilesSource, image_dataset, same_size, usable_images
 from calib.data.sources.texts import read_bytes
 from calib.errors import DatasetError
 
@@ -60,8 +60,10 @@ class CocoSource(ImageFilesSource):
             if objects[image_id].classes or self.without_objects == "keep":
                 places[str(PurePosixPath(self.path) / name)] = image_id
         files = {sample: folder / images[image_id][0] for sample, image_id in places.items()}
-        kept = usable_images(files, findings)
-        labels = [objects[places[sample]].boxes(images[places[sample]][1], areas=True) for sample in kept]
+        sizes = {sample: images[image_id][1] for sample, image_id in places.items()}
+        whole = usable_images(files, findings)
+        kept = [sample for sample in whole if same_size(sample, files[sample], sizes[sample], findings)]
+        labels = [objects[places[sample]].boxes(sizes[sample], areas=True) for sample in kept]
         names = _class_names(categories, numbers)
         left_out = len(images) - len(places)
         notes = [

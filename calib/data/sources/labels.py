@@ -204,7 +204,8 @@ def labels_of_texts(
     """Labels that a list gives as text.
 
     For a text recognition they stay text, for a regression they become floats. Otherwise whole numbers
-    are class numbers, and names are numbered: by ``class_names``, or sorted as text.
+    are class numbers, and names are numbered: by ``class_names``, or sorted as text. Without a task
+    other numbers are taken as measured values.
 
     Args:
         texts: Place of each label, for messages → the label.
@@ -235,14 +236,14 @@ def labels_of_texts(
         for place, label in zip(texts, labels, strict=True):
             _check_number(label, names, f"{what}, {place}", offset)
         return labels, names
+    if task is None and names is None and all(map(_is_number, texts.values())):
+        return tuple(map(float, texts.values())), None
     if offset:
         raise DatasetError(f"{what}: label_offset is for class numbers, but labels are names.")
     numbers = number_classes(texts.values(), what) if names is None else {n: i for i, n in enumerate(names)}
     for place, text in texts.items():
         if text not in numbers:
-            raise DatasetError(
-                f"{what}, {place}: class {text!r} is not among the {len(numbers)} class_names."
-            )
+            raise DatasetError(f"{what}, {place}: {text!r} is none of the {len(numbers)} class_names.")
     return tuple(numbers[text] for text in texts.values()), names or tuple(numbers)
 
 
@@ -255,10 +256,13 @@ def _check_number(label: int, names: tuple[str, ...] | None, place: str, offset:
 
 
 def _measured(text: str, place: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    if not _is_number(text):
         raise DatasetError(f"{place}: label {text!r}: a regression needs a finite number.")
-    return value
+    return float(text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

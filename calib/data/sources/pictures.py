@@ -10,12 +10,12 @@ from pydantic import Field
 
 from calib.data.dataset import Dataset, Sample
 from calib.data.fingerprint import file_identity
-from calib.data.pixels import damage, prepare_image
+from calib.data.pixels import damage, prepare_image, read_size
 from calib.data.sources.base import Opening, SourceModel, printable
 from calib.data.sources.findings import Findings
 from calib.errors import DatasetError
 
-__all__ = ["ENDINGS", "ImageFilesSource", "image_dataset", "usable_images"]
+__all__ = ["ENDINGS", "ImageFilesSource", "image_dataset", "same_size", "usable_images"]
 
 
 ENDINGS = (
@@ -57,6 +57,26 @@ def usable_images(places: Mapping[str, Path], findings: Findings) -> list[str]:
         else:
             kept.append(image_id)
     return kept
+
+
+def same_size(image_id: str, path: Path, annotated: tuple[int, int] | None, findings: Findings) -> bool:
+    """Whether an image has the size that its annotations are for; findings get it otherwise.
+
+    Boxes of an image that was resized later, or that is turned upright by its EXIF tag and was annotated as
+    it is stored, lie elsewhere.
+
+    Args:
+        image_id: The image's id.
+        path: Its file.
+        annotated: Height and width by the annotations; None where they do not say.
+        findings: Takes an image of another size.
+    """
+    size = read_size(path)
+    if annotated is None or annotated == size:
+        return True
+    shown = f"{size[0]} × {size[1]}, annotated {annotated[0]} × {annotated[1]}"
+    findings.leave_out("images of another size than annotated (height × width)", f"{image_id} ({shown})")
+    return False
 
 
 def _is_text(name: str) -> bool:

@@ -17,7 +17,7 @@ from calib.data.sources.findings import Findings
 from calib.data.sources.labels import ClassNames, read_class_names
 from calib.data.sources.lists import Columns, inside_folder, read_list
 from calib.data.sources.mask_files import mask_dataset
-from calib.data.sources.pictures import ImageFilesSource, image_dataset, usable_images
+from calib.data.sources.pictures import ImageFilesSource, image_dataset, same_size, usable_images
 from calib.data.sources.xml_safe import read_xml
 from calib.data.truth import Boxes
 from calib.errors import DatasetError
@@ -74,10 +74,12 @@ class VocSource(ImageFilesSource):
         annotations = {i: folder / "Annotations" / f"{PurePosixPath(i).stem}.xml" for i in kept}
         labels: dict[str, Boxes] = {}
         for image_id, annotation in annotations.items():
-            if annotation.is_file():
-                labels[image_id] = self._boxes(annotation, names, findings)
-            else:
+            if not annotation.is_file():
                 findings.leave_out("images without an annotation file", image_id)
+                continue
+            boxes = self._boxes(annotation, names, findings)
+            if same_size(image_id, places[image_id], boxes.size, findings):
+                labels[image_id] = boxes
         return image_dataset(
             self,
             opening,

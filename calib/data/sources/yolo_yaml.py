@@ -86,9 +86,8 @@ def _listed(place: Path, opening: Opening) -> list[Path]:
     root = opening.root.resolve()
     found = []
     for row in read_list(place, Columns(), (), "list of images"):
-        file = (place.parent / row.name).absolute()
-        if not file.exists():
-            file = (opening.root / row.name).absolute()
+        beside, below = place.parent / row.name, opening.root / row.name
+        file = below if below.exists() and not beside.exists() else beside
         if not file.resolve().is_relative_to(root):
             raise DatasetError(f"{place}, line {row.line}: {row.name!r} lies outside the data root {root}.")
         found.append(opening.root / file.resolve().relative_to(root))
