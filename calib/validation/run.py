@@ -16,6 +16,7 @@ from calib.data.task_options import TaskOptions
 from calib.files import check_writable
 from calib.progress import track
 from calib.runners import carrying
+from calib.validation.asked import cache_paths, name_of_data, name_of_model
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.engine_options import EngineOptions
 from calib.validation.environment import describe_environment
@@ -119,7 +120,7 @@ def validate(
     options = Options(
         precisions=ordered_precisions(default_precisions(runner) if precisions is None else precisions),
         runner=runner,
-        caches=_cache_paths(cache),
+        caches=cache_paths(cache),
         samples=samples,
         batch_size=batch_size,
         seed=seed,
@@ -138,15 +139,6 @@ def validate(
     return _run(model, data, options, task)
 
 
-def _cache_paths(
-    cache: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
-) -> tuple[str, ...]:
-    if cache is None:
-        return ()
-    paths = (cache,) if isinstance(cache, (str, os.PathLike)) else cache
-    return tuple(os.fspath(path) for path in paths)
-
-
 def _run(
     model: str | os.PathLike[str] | OnnxModel,
     data: str | os.PathLike[str] | Recipe | Dataset,
@@ -155,7 +147,7 @@ def _run(
 ) -> Results:
     from calib.graph import load_model
 
-    model_name, data_name = _model_name(model), _data_name(data)
+    model_name, data_name = name_of_model(model), name_of_data(data)
     options.check_cache(model_name, data_name)
     if options.results_path is not None:
         check_writable(options.results_path)
@@ -179,18 +171,6 @@ def _run(
 
 def _calibrated_on(calibrations: Sequence[Calibration]) -> frozenset[str]:
     return frozenset().union(*(calibration.sample_ids for calibration in calibrations))
-
-
-def _model_name(model: str | os.PathLike[str] | OnnxModel) -> str:
-    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else str(model.path)
-
-
-def _data_name(data: str | os.PathLike[str] | Recipe | Dataset) -> str:
-    if isinstance(data, (str, os.PathLike)):
-        return os.fspath(data)
-    if isinstance(data, Recipe) and data.path.is_file():
-        return str(data.path)
-    return data.name
 
 
 @dataclass(frozen=True)
