@@ -17,6 +17,8 @@ __all__ = ["EntropyCalibrator", "divergences", "entropy_amax"]
 _TIE = 1e-12
 """Divergences closer than this are equal: rounding must not decide between them."""
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 Floats = npt.NDArray[np.float64]
 
 
@@ -60,14 +62,15 @@ def entropy_amax(counts: npt.NDArray[np.int64], limit: float) -> float:
         limit: R, upper edge of the last bin, in the tensor's unit; 0.0 for an all-zero tensor.
 
     Returns:
-        amax in the tensor's unit, rounded to float32; 0.0 for an all-zero tensor.
+        amax in the tensor's unit, rounded to float32; 0.0 for an all-zero tensor. It is at most the largest
+        float32, which is what attention masks hold: half a bin more would be infinite.
     """
     if limit == 0.0:
         return 0.0
     kl = divergences(counts)
     smallest = kl.min()
     best = BINS if not np.isfinite(smallest) else LEVELS + int(np.flatnonzero(kl <= smallest + _TIE)[-1])
-    return float(np.float32((best + 0.5) * limit / BINS))
+    return float(np.float32(min((best + 0.5) * limit / BINS, _LARGEST)))
 
 
 def divergences(counts: npt.NDArray[np.int64]) -> Floats:

@@ -18,6 +18,8 @@ _EXPONENTS = 256
 _DOMINATED = 1e6
 _ORDINARY = 1e-3
 _ORDINARY_SHARE = 0.05
+# Smaller constants do not stand for minus infinity: exp(-100) is not zero yet.
+_LEAST_MASK = 1e3
 
 
 class MagnitudeHistogram:
@@ -145,14 +147,16 @@ class MagnitudeHistogram:
         Mask constants such as −3.4e38 do that. Ordinary are the magnitudes below amax / 1000, zeros left
         out. They must be at least 5 % and their median a million times below amax. The share is that low
         because padded batches can be mask for the most part; where the median of all magnitudes is a
-        million times below amax, this holds too.
+        million times below amax, this holds too. amax must be large by itself: probabilities behind a
+        Softmax, and channels whose weights training let die out, lie a million times apart as well.
 
         Returns:
             amax over the median of the ordinary values; None for a tensor of common spread.
         """
         lower, _, counts = self.filled()
         ordinary = int(counts[lower < _ORDINARY * self.amax].sum())
-        if not ordinary or ordinary < _ORDINARY_SHARE * (self.total - self.zeros):
+        few = not ordinary or ordinary < _ORDINARY_SHARE * (self.total - self.zeros)
+        if few or self.amax < _LEAST_MASK:
             return None
         ratio = self.amax / self.magnitude(self.zeros + (ordinary + 1) // 2)
         return ratio if ratio >= _DOMINATED else None

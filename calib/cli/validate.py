@@ -85,6 +85,9 @@ _IntegerKernels = Annotated[
         "simulation.",
     ),
 ]
+_Simulation = Annotated[
+    bool, typer.Option(help="Compare INT8 engines with the simulation of their arithmetic on the CPU.")
+]
 _TorchWeights = Annotated[Path | None, typer.Option(help="State dict of the network.")]
 _Threads = Annotated[int | None, typer.Option(help="Threads inside an operator; one a core.")]
 
@@ -122,6 +125,7 @@ def validate_command(
     cuda_graph: _CudaGraph = False,
     transfers: _Transfers = False,
     profile: _Profile = True,
+    simulation: _Simulation = True,
     rebuilds: _Rebuilds = 1,
     integer_kernels: _IntegerKernels = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -163,6 +167,7 @@ def validate_command(
             cuda_graph=cuda_graph,
             transfers=transfers,
             profile=profile,
+            simulation=simulation,
             rebuilds=rebuilds,
         ),
         integer_kernels=integer_kernels,

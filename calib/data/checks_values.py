@@ -95,7 +95,7 @@ def _facts(name: str, inputs: Mapping[str, Array]) -> SampleFacts:
         tally = Tally()
         tally.add(values)
         figures[key] = tally.figures()
-    constant = tuple(key for key, a in inputs.items() if a.size > 1 and bool((a == a.flat[0]).all()))
+    constant = tuple(key for key, values in inputs.items() if _one_value(values))
     return SampleFacts(
         id=name,
         shapes={key: values.shape for key, values in inputs.items()},
@@ -104,6 +104,16 @@ def _facts(name: str, inputs: Mapping[str, Array]) -> SampleFacts:
         constant=constant,
         digest=digest.hexdigest(),
     )
+
+
+def _one_value(values: Array) -> bool:
+    """Whether an input is the same everywhere, as a blank image is.
+
+    An attention mask of a text by itself is 1 everywhere, and the token types of one sentence are 0.
+    """
+    if values.size < 2 or not bool((values == values.flat[0]).all()):
+        return False
+    return not (values.ndim == 1 and values.dtype.kind in "biu" and values[0] in (0, 1))
 
 
 def check_values(reading: Reading) -> list[Finding]:

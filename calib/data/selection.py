@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -162,8 +163,16 @@ def _calibration(recipe: Recipe, dataset: Dataset, samples: int | None, seed: in
         where = recipe.where("calibration", "samples")
         raise DatasetError(f"{where}: {message} Lower it, give --samples, or add data.")
     used_seed = recipe.calibration.seed if seed is None else seed
-    chosen = dataset.subset(pick(dataset, wanted, used_seed, cover=True))
-    return chosen.with_notes(*_warnings(chosen, dataset))
+    of_classes = _of_classes(recipe, dataset)
+    chosen = pick(of_classes, wanted, used_seed, cover=True)
+    return dataset.subset(chosen).with_notes(*_warnings(of_classes.subset(chosen), of_classes))
+
+
+def _of_classes(recipe: Recipe, dataset: Dataset) -> Dataset:
+    """The dataset as the choice looks at it: what lines of text say is no class."""
+    if recipe.task is None or recipe.task.kind != "text":
+        return dataset
+    return replace(dataset, labels=None)
 
 
 def _warnings(chosen: Dataset, dataset: Dataset) -> list[str]:
@@ -258,4 +267,4 @@ def _validation(recipe: Recipe, rest: Dataset, samples: int | None) -> Dataset:
         if samples is not None:
             raise UsageError(f"{message} Ask for fewer samples (--samples), or add data.")
         raise DatasetError(f"{recipe.where('validation', 'samples')}: {message} Lower it, or add data.")
-    return rest.subset(pick(rest, wanted, recipe.validation.seed))
+    return rest.subset(pick(_of_classes(recipe, rest), wanted, recipe.validation.seed))

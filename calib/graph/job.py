@@ -113,10 +113,8 @@ class CalibrationJob:
         if isinstance(self.dataset, Stream):
             raise UsageError("A reader is read in order and whole: it has no ranges of batches.")
         samples = range(start * self._size, min(stop * self._size, len(self.dataset)))
-        batches = self.dataset.subset(samples).batches(self._size)
-        if self.dataset.state:
-            batches = self._going_on(batches, self.dataset, samples.start)
-        return asking_for_a_size(batches, self.model)
+        batches = asking_for_a_size(self.dataset.subset(samples).batches(self._size), self.model)
+        return self._going_on(batches, self.dataset, samples.start) if self.dataset.state else batches
 
     @staticmethod
     def _going_on(batches: Iterator[Batch], dataset: Dataset, start: int) -> Iterator[Batch]:

@@ -9,9 +9,9 @@ from calib.report.blocks import Block, Cell, Column, Table
 from calib.report.merge import Merged, Source
 from calib.report.numbers import MISSING
 from calib.report.text import visible
-from calib.validation.peer_records import KernelDifference, RebuildRecord
+from calib.validation.peer_records import KernelDifference, RebuildRecord, SimulationDifference
 
-__all__ = ["build_blocks", "kernels_table"]
+__all__ = ["build_blocks", "kernels_table", "simulations_table"]
 
 
 def build_blocks(merged: Merged) -> tuple[Block | None, ...]:
@@ -88,3 +88,29 @@ def _kernel_cells(one: KernelDifference) -> tuple[Cell, ...]:
         Cell(numbers.significant(one.mean_steps)),
         Cell("no error" if one.max_abs == 0 else numbers.decibels(one.sqnr_db)),
     )
+
+
+def simulations_table(merged: Merged) -> Table | None:
+    """INT8 engines beside the simulation of their arithmetic; None where there are none."""
+    found = [(source, one) for source in merged.sources for one in source.results.simulations]
+    if not found:
+        return None
+    titles = ("Engine (dB)", "Simulation (dB)", "Engine against simulation (dB)", "Same answers")
+    columns = (*(Column(title, False) for title in ("Precision", "Output")), *map(Column, titles))
+    caption = (
+        "INT8 engines beside the simulation in float of the same scales: SQNR of either against FP32, and of "
+        "the engine against the simulation."
+    )
+    note = (
+        "An engine far below its simulation has a kernel that computes something else; one above it leaves "
+        "layers in float."
+    )
+    return Table(caption, columns, tuple(_simulation_cells(*pair) for pair in found), (note,))
+
+
+def _simulation_cells(source: Source, one: SimulationDifference) -> tuple[Cell, ...]:
+    label = f"{visible(one.run)} · {source.key}" if source.key else visible(one.run)
+    between = "no difference" if one.verdict == "equal" else numbers.decibels(one.between_db)
+    same = MISSING if one.agreement is None else numbers.percent(one.agreement)
+    levels = (Cell(numbers.decibels(one.engine_db)), Cell(numbers.decibels(one.simulation_db)), Cell(between))
+    return (Cell(label), Cell(visible(one.output), code=True), *levels, Cell(same))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calib.report.blocks import Block, Bullets, Document, Paragraph, Section
-from calib.report.builds import build_blocks, kernels_table
+from calib.report.builds import build_blocks, kernels_table, simulations_table
 from calib.report.classes import classes_table, confusions_table
 from calib.report.columns import columns_table
 from calib.report.engines import engine_blocks
@@ -70,7 +70,7 @@ def _sections(merged: Merged) -> tuple[Section, ...]:
         ("precisions", "Precisions", _precisions(merged)),
         ("classes", "Classes", (classes_table(merged), confusions_table(merged))),
         ("latency", "Latency", _latency(merged)),
-        ("engines", "Engines", engine_blocks(merged)),
+        ("engines", "Engines", (*engine_blocks(merged), simulations_table(merged))),
         ("builds", "Builds of one engine", build_blocks(merged)),
         ("outputs", "Output errors", (outputs_table(merged), columns_table(merged), kernels_table(merged))),
         ("samples", "Worst samples", (worst_table(merged),)),

@@ -25,6 +25,7 @@ __all__ = [
 
 WEIGHTS = {"unfair": "unfair", "doubt": "doubtful", "subject": "changed"}
 _SHOWN = 5
+_LEAST_CHANGE = 0.02
 
 
 def qualification_headline(found: Qualification) -> str:
@@ -35,11 +36,26 @@ def qualification_headline(found: Qualification) -> str:
     """
     worse = [f"{one.run} {one.figure}" for one in found.worse]
     better = [f"{one.run} {one.figure}" for one in found.better]
-    parts = [f"{len(found.faults)} faults"] if found.faults else []
+    parts = [f"{len(found.faults)} fault{'s' if len(found.faults) > 1 else ''}"] if found.faults else []
     parts += [f"worse: {', '.join(worse)}"] if worse else []
     parts += [f"better: {', '.join(better)}"] if better else []
+    parts += _speed(found)
     said = "; ".join(map(visible, parts)) or "no figure got worse by more than chance and noise explain"
     return said if found.verdict is None else f"{found.verdict.upper()}; {said}"
+
+
+def _speed(found: Qualification) -> list[str]:
+    """Runs whose latency changed by more than the interval and builds of one model explain, and by 2 %."""
+    moved = [
+        (one.run, one.ratio)
+        for one in found.latencies
+        if one.ratio is not None and one.low is not None and one.high is not None
+        if not one.low <= 1 <= one.high and not within_noise(one) and abs(one.ratio - 1) >= _LEAST_CHANGE
+    ]
+    slower = [f"{run} {numbers.significant(ratio)} times" for run, ratio in moved if ratio > 1]
+    faster = [f"{run} {numbers.significant(ratio)} times" for run, ratio in moved if ratio < 1]
+    words = (("slower", slower), ("faster", faster))
+    return [f"{word}: {', '.join(runs)}" for word, runs in words if runs]
 
 
 def qualification_text(found: Qualification) -> str:
@@ -54,7 +70,7 @@ def qualification_text(found: Qualification) -> str:
         ("What is not the same:", _circumstance_lines(found)),
         ("Figures:", [f"  {_shift_text(one)}" for one in found.shifts if one.status != "same"]),
         ("Answers:", [line for flips in found.flips for line in _flip_lines(flips)]),
-        ("Latency:", [f"  {_latency_text(one)}" for one in found.latencies]),
+        ("Latency:", [f"  {line}" for line in _latency_lines(found)]),
         ("Engines:", [f"  {_engine_text(one)}" for one in found.engines]),
         ("Gates:", [line for one in found.gates for line in gate_lines(one, 9)]),
     ):
@@ -153,15 +169,23 @@ def _flip_text(one: Flip) -> str:
     return f"{visible(one.sample_id)}{label}: {one.before} → {one.after}, {one.effect}{level}"
 
 
-def _latency_text(one: LatencyShift) -> str:
+def _latency_lines(found: Qualification) -> list[str]:
+    """A line for each ratio, and one for each reason why others are not compared."""
+    refused: dict[str, list[str]] = {}
+    for one in found.latencies:
+        if one.ratio is None:
+            refused.setdefault(one.note, []).append(visible(one.run))
+    lines = [_latency_text(one, one.ratio) for one in found.latencies if one.ratio is not None]
+    return [*lines, *(f"{', '.join(runs)}: not compared: {visible(why)}" for why, runs in refused.items())]
+
+
+def _latency_text(one: LatencyShift, ratio: float) -> str:
     ends = " → ".join(f"{numbers.milliseconds(value)} ms" for value in (one.before_ms, one.after_ms))
-    if one.ratio is None:
-        return f"{visible(one.run)}: {ends}: not compared: {visible(one.note)}"
     ends_of_ratio = ratio_interval(one)
     interval = "" if ends_of_ratio == numbers.MISSING else f" ({ends_of_ratio}, 95% interval)"
     noise = "" if one.noise is None else f", builds differ by up to {numbers.significant(one.noise, 4)} times"
     within = ": within the noise" if within_noise(one) else ""
-    return f"{visible(one.run)}: {ends}: {numbers.significant(one.ratio, 4)} times{interval}{noise}{within}"
+    return f"{visible(one.run)}: {ends}: {numbers.significant(ratio, 4)} times{interval}{noise}{within}"
 
 
 def within_noise(one: LatencyShift) -> bool:

@@ -14,7 +14,7 @@ from calib.validation.resampling import paired_draws
 from calib.validation.results import PrecisionRun, Results
 from calib.validation.verdicts import Change, GateOutcome
 
-__all__ = ["ROUNDING", "calmed", "compare_with_baseline", "figures_of"]
+__all__ = ["ROUNDING", "calmed", "circumstances_since", "compare_with_baseline", "figures_of"]
 
 ROUNDING = 1e-5
 """Baselines keep six digits: what differs less is the same."""
@@ -55,6 +55,29 @@ def compare_with_baseline(
                 spread = figure.noise
             change = _change(run.label, name, figure, after.get(name), spread)
             found.append(_with_interval(change, results, run, stored, baseline.samples))
+    return tuple(found)
+
+
+def circumstances_since(results: Results, baseline: Baseline) -> tuple[str, ...]:
+    """What else is not as it was when a baseline was made: caches, TensorRT, GPU.
+
+    Args:
+        results: Of the same model and samples as the baseline.
+        baseline: What they are compared with.
+    """
+    found = [
+        f"calibration {one.name!r} is not the cache that the baseline was made with: what INT8 changed may "
+        "come from it"
+        for one in results.calibrations
+        if baseline.calibrations.get(one.name, one.sha256) != one.sha256
+    ]
+    now = {"TensorRT": results.environment.tensorrt, "GPU": results.environment.gpu}
+    before = {"TensorRT": baseline.environment.get("tensorrt"), "GPU": baseline.environment.get("gpu")}
+    found += [
+        f"another {name} than the baseline's: {before[name] or 'none'} → {value or 'none'}"
+        for name, value in now.items()
+        if value != before[name]
+    ]
     return tuple(found)
 
 

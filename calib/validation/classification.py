@@ -36,6 +36,7 @@ NO_ANSWER = -1
 
 _CONFIDENCE = 0.95
 _LOW_ACCURACY = 0.5
+"""Share of the way from chance to all right."""
 
 
 def wilson_interval(successes: int, count: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -321,8 +322,9 @@ def baseline_warnings(
         classes: Number of classes.
 
     Returns:
-        Warnings: labels that would fit when shifted by one, or a score that is low or no better than
-        chance (its interval reaches down to 1/classes).
+        Warnings: labels that would fit when shifted by one, or a score that is no better than chance (its
+        interval reaches down to 1/classes), or less than half of the way from chance to all right, which
+        is 0.75 for two classes.
     """
     answers, count = np.asarray(predictions), len(labels)
     right = int((answers == labels).sum())
@@ -341,6 +343,6 @@ def baseline_warnings(
             f"FP32 top-1 is {right / count:.4f}, no better than chance ({1 / classes:.4f} for "
             f"{classes} classes): {doubt}",
         )
-    if right / count < _LOW_ACCURACY:
+    if right / count < 1 / classes + _LOW_ACCURACY * (1 - 1 / classes):
         return (f"FP32 top-1 is only {right / count:.4f}: {doubt}",)
     return ()

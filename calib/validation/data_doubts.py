@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 
@@ -59,9 +58,15 @@ class Subject:
     @property
     def task(self) -> str | None:
         """The task that the recipe states, by its name."""
-        task: Any = None if self.recipe is None else self.recipe.task
-        kind = getattr(task, "kind", task)
-        return None if kind is None else str(kind)
+        task = None if self.recipe is None else self.recipe.task
+        return None if task is None else task.kind
+
+    @property
+    def output(self) -> str | None:
+        """The output that holds class scores, by the caller's word or the recipe's."""
+        task = None if self.recipe is None else self.recipe.task
+        stated: str | None = getattr(task, "output", None) if self.classify else None
+        return self.scores or stated
 
     @property
     def classify(self) -> bool:
@@ -133,7 +138,7 @@ def check_model(subject: Subject) -> tuple[list[Finding], list[Preparation]]:
         subject.model,
         subject.samples,
         classify=subject.classify,
-        scores=subject.scores,
+        scores=subject.output,
         threads=subject.threads,
         batch_size=8 if subject.alike else 1,
     )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from calib.data import Array, Dataset
 from calib.data.overview import steps_of
-from calib.errors import UsageError, ValidationError
+from calib.errors import ModelError, UsageError, ValidationError
 from calib.graph import FeedBuilder, OnnxModel, TensorSpec
 from calib.progress import track
 from calib.runners import OnnxRuntimeRunner, Runner, carrying
@@ -30,8 +30,6 @@ Floats = npt.NDArray[np.float64]
 _ALPHA = 0.01
 _NEARER = 0.8
 _LOW = 0.5
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ class Probe:
             variants = self._variants()
             if not variants or (base.hits is None and base.distances is None):
                 return [base]
-            first = [self._score(runner, (variant,)) for variant in self._shown(variants)]
+            first = self._scored(runner, [(variant,) for variant in variants])
             found = [base, *first]
             better = [one for one in first if better_than(base, one, len(first))]
             pairs = list(combinations(variants, 2))
@@ -163,11 +161,16 @@ class Probe:
             elif base.hits is None or base.hits.mean() >= _LOW:
                 return found
             pairs = [pair for pair in pairs if _independent(*pair)]
-            found += [self._score(runner, pair) for pair in self._shown(pairs)]
+            found += self._scored(runner, pairs)
         return found
 
-    def _shown(self, variants: Sequence[T]) -> Iterable[T]:
-        return track(variants, len(variants), "Trying other preparations") if variants else ()
+    def _scored(self, runner: Runner, several: Sequence[tuple[InputVariant, ...]]) -> list[Preparation]:
+        """Scores variants; those that the model cannot run, such as turned images, are left out."""
+        found = []
+        for changes in track(several, len(several), "Trying other preparations") if several else ():
+            with suppress(ModelError, ValidationError):
+                found.append(self._score(runner, changes))
+        return found
 
     @property
     def _image_input(self) -> TensorSpec | None:

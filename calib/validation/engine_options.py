@@ -32,6 +32,7 @@ class EngineOptions:
         cuda_graph: Whether the timed batches are launched as CUDA graphs.
         transfers: Whether the latency includes the transfers.
         profile: Whether each layer is timed.
+        simulation: Whether INT8 engines are compared with the simulation of their arithmetic on the CPU.
         rebuilds: How often each engine is built, to see what differs between builds alone.
     """
 
@@ -45,6 +46,7 @@ class EngineOptions:
     cuda_graph: bool = False
     transfers: bool = False
     profile: bool = True
+    simulation: bool = True
     rebuilds: int = 1
 
     def __post_init__(self) -> None:

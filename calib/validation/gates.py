@@ -10,7 +10,7 @@ from typing import get_args
 
 from calib.errors import UsageError, ValidationError
 from calib.validation.baseline import Baseline, make_baseline, read_reference, write_baseline
-from calib.validation.changes import calmed, compare_with_baseline
+from calib.validation.changes import calmed, circumstances_since, compare_with_baseline
 from calib.validation.corrections import Correction
 from calib.validation.gate_case import Case
 from calib.validation.gate_figures import judge_engine_size, judge_int8_share, judge_latency, judge_outputs
@@ -188,7 +188,9 @@ def _judge(
     noisy = tuple(_with_noise(one, noise) for one in outcomes)
     judged = tuple(map(calmed, corrected(noisy, report.correction, report.alpha)))
     changes = compare_with_baseline(results, baseline, noise.spreads) if baseline is not None and same else ()
-    return replace(report, outcomes=(*integrity, *identity, *judged), changes=changes)
+    since = circumstances_since(results, baseline) if baseline is not None and same else ()
+    warnings = (*report.warnings, *since)
+    return replace(report, outcomes=(*integrity, *identity, *judged), changes=changes, warnings=warnings)
 
 
 def _with_noise(outcome: GateOutcome, noise: Noise) -> GateOutcome:

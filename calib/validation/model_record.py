@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from calib.validation.results import ModelRecord
 if TYPE_CHECKING:
     from calib.graph import OnnxModel
 
-__all__ = ["describe_model"]
+__all__ = ["describe_model", "model_name"]
 
 
 def describe_model(model: OnnxModel) -> ModelRecord:
@@ -28,3 +29,8 @@ def describe_model(model: OnnxModel) -> ModelRecord:
         nodes=len(graph.node),
         parameters=sum(sizes),
     )
+
+
+def model_name(model: str | os.PathLike[str] | OnnxModel) -> str:
+    """The path of a model, for commands and messages."""
+    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else str(model.path)

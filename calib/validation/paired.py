@@ -334,22 +334,41 @@ def permutation_test(
     >>> permutation_test([1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 2.0, 3.0])   # 2 of 2⁴ sign patterns
     PermutationTest(drop=1.0, p_value=0.125, method='exact permutation test')
     """
-    from scipy.stats import permutation_test as scipy_test
-
     differences = _differences(baseline, candidate)
     if not np.isfinite(differences).all():
         raise ValidationError("A permutation test needs finite values; some are NaN or infinite.")
     if not differences.any():
         return PermutationTest(0.0 if len(differences) else None, 1.0, "none: no differences")
+    drop = float(differences.mean())
+    if 2.0 ** min(len(differences), 64) <= resamples:
+        return PermutationTest(drop, _exact_p_value(differences, resamples), "exact permutation test")
+    method = f"permutation test, {resamples} draws, seed {seed}"
+    return PermutationTest(drop, _drawn_p_value(differences, resamples, seed), method)
+
+
+def _exact_p_value(differences: npt.NDArray[np.float64], resamples: int) -> float:
+    from scipy.stats import permutation_test as scipy_test
+
     found = scipy_test(
-        (differences,),
-        np.mean,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=resamples,
-        batch=max(1, _BATCH_VALUES // len(differences)),
-        random_state=np.random.default_rng(seed),
+        (differences,), np.mean, permutation_type="samples", vectorized=True, n_resamples=resamples
     )
-    exact = 2.0 ** min(len(differences), 64) <= resamples
-    method = "exact permutation test" if exact else f"permutation test, {resamples} draws, seed {seed}"
-    return PermutationTest(float(differences.mean()), float(found.pvalue), method)
+    return float(found.pvalue)
+
+
+def _drawn_p_value(differences: npt.NDArray[np.float64], resamples: int, seed: int) -> float:
+    """Twice the smaller of both tails, each (1 + draws at or beyond what was seen) / (1 + draws).
+
+    Signs are drawn as bits: scipy, which draws the same, takes thirty times as long.
+    """
+    rng, count, total = np.random.default_rng(seed), len(differences), differences.sum()
+    # Rounding must not tell a draw from what was seen where they are the same.
+    slack = 1e-12 * np.abs(differences).sum()
+    below = above = 0
+    step = max(1, _BATCH_VALUES // count)
+    for start in range(0, resamples, step):
+        rows = min(step, resamples - start)
+        packed = rng.integers(0, 256, (rows, (count + 7) // 8), dtype=np.uint8)
+        sums = total - 2.0 * (np.unpackbits(packed, axis=1, count=count) @ differences)
+        below += int((sums <= total + slack).sum())
+        above += int((sums >= total - slack).sum())
+    return min(1.0, 2.0 * (1 + min(below, above)) / (1 + resamples))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BuildDifference", "KernelDifference", "RebuildRecord"]
+__all__ = ["BuildDifference", "KernelDifference", "RebuildRecord", "SimulationDifference"]
 
 
 @dataclass(frozen=True)
@@ -72,3 +72,28 @@ class KernelDifference:
     max_steps: float | None
     mean_steps: float | None
     sqnr_db: float | None
+
+
+@dataclass(frozen=True)
+class SimulationDifference:
+    """One output of an INT8 engine beside the simulation in float of the same scales.
+
+    Attributes:
+        run: Label of the engine's run.
+        simulation: What the simulation is called.
+        output: The output.
+        engine_db: SQNR of the engine against FP32, in dB; None where it cannot be told.
+        simulation_db: SQNR of the simulation against FP32.
+        between_db: SQNR of the engine against the simulation.
+        verdict: "equal", "differs", or why the two cannot be compared, as in ``OutputError``.
+        agreement: Share of samples that both answer alike; None where there is no task.
+    """
+
+    run: str
+    simulation: str
+    output: str
+    engine_db: float | None
+    simulation_db: float | None
+    between_db: float | None
+    verdict: str
+    agreement: float | None = None

@@ -5,25 +5,29 @@ They answer in the same pass over the data as all others; nothing runs twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from calib.data import Array, Batch, Dataset
-from calib.data.task_options import TaskOptions
+from calib.data import Array, Batch
 from calib.validation.baseline import sqnr_name
 from calib.validation.comparison import Comparison, PrecisionFindings
-from calib.validation.peer_records import BuildDifference, KernelDifference, RebuildRecord
+from calib.validation.peer_records import (
+    BuildDifference,
+    KernelDifference,
+    RebuildRecord,
+    SimulationDifference,
+)
 from calib.validation.results import Latency, OutputError
+from calib.validation.simulations import Simulations, simulation_sentence
 from calib.validation.speed_records import EngineRecord
-from calib.validation.tasks import Context
 from calib.validation.timing import Timing
 from calib.validation.variants import Variant
 
-__all__ = ["Once", "PeerFindings", "Peers", "find_peers", "make_peers", "rebuild"]
+__all__ = ["Once", "PeerFindings", "Peers", "find_peers", "make_peers", "rebuild", "shared_runners"]
 
 
 class Once:
@@ -54,12 +58,14 @@ class Peers:
     """One run and those that are compared with it.
 
     Attributes:
+        kind: What they are: builds of one engine, integer kernels, or a simulation and its engines.
         first: The run.
-        others: Further builds of its engine, or the integer kernels of its Q/DQ model.
+        others: Further builds of its engine, the integer kernels of its Q/DQ model, or engines of its scales.
         between: Their outputs against those of the first.
-        against_fp32: The others against FP32; None where they are runs of their own, which have that.
+        against_fp32: Those that are no runs of the validation against FP32, which the others have anyway.
     """
 
+    kind: Literal["builds", "kernels", "simulation"]
     first: Variant
     others: tuple[Variant, ...]
     between: Comparison
@@ -110,11 +116,37 @@ class Peers:
         )
 
     def _changed(self) -> tuple[int, ...]:
-        first, *others = (found.judge for found in self.between.findings)
-        if first is None or first.predictions is None:
-            return ()
-        before = np.array(first.predictions)
-        return tuple(int((before != np.array(one.predictions)).sum()) for one in others if one is not None)
+        """For each other run the number of samples that it answers otherwise; nothing without a task."""
+        first = self.between.baseline.judge
+        judges = [found.judge for found in self.between.findings[1:]]
+        changed = [None if first is None or judge is None else judge.changed(first) for judge in judges]
+        return tuple(int(np.sum(one)) for one in changed if one is not None)
+
+    def simulation_differences(
+        self, findings: Mapping[str, PrecisionFindings]
+    ) -> Iterator[SimulationDifference]:
+        """How far each engine is from the simulation, output by output.
+
+        Args:
+            findings: Label → what the run has shown against FP32.
+        """
+        assert self.against_fp32 is not None
+        simulated = {one.output: one.sqnr_db for one in self.against_fp32.findings[1].output_errors()}
+        changed = self._changed() or (None,) * len(self.others)
+        for variant, between, count in zip(self.others, self.between.findings[1:], changed, strict=True):
+            engine = {one.output: one.sqnr_db for one in findings[variant.name.label].output_errors()}
+            samples = len(between.samples)
+            for errors in between.output_errors():
+                yield SimulationDifference(
+                    run=variant.name.label,
+                    simulation=self.first.name.label,
+                    output=errors.output,
+                    engine_db=engine[errors.output],
+                    simulation_db=simulated[errors.output],
+                    between_db=errors.sqnr_db,
+                    verdict=errors.verdict,
+                    agreement=None if count is None or not samples else 1 - count / samples,
+                )
 
     def kernel_differences(self) -> tuple[KernelDifference, ...]:
         """How far the integer kernels are from the simulation, output by output."""
@@ -148,42 +180,47 @@ def _kernel_difference(first: Variant, other: Variant, errors: OutputError) -> K
     )
 
 
+def shared_runners(variants: Sequence[Variant], runners: Sequence[Any], asked_twice: bool) -> dict[str, Any]:
+    """Label → runner, which answers a batch once where several comparisons ask it.
+
+    Args:
+        variants: All runs, further builds and simulations included.
+        runners: Their runners.
+        asked_twice: Whether there are further builds or simulations.
+    """
+    # Kept answers take memory: none are kept where nobody asks twice.
+    shared = asked_twice or any(variant.simulation for variant in variants)
+    labelled = zip(variants, runners, strict=True)
+    return {one.name.label: Once(runner) if shared else runner for one, runner in labelled}
+
+
 def make_peers(
     variants: Sequence[Variant],
     rebuilt: Mapping[str, tuple[Variant, ...]],
-    runners: Mapping[str, Any],
-    dataset: Dataset,
-    *,
-    task: TaskOptions | None = None,
-    scores: str | None = None,
-    context: Context | None = None,
+    simulations: Simulations,
+    compare: Callable[[Sequence[Variant]], Comparison],
 ) -> tuple[Peers, ...]:
     """Finds which runs are compared with which.
 
     Args:
         variants: The runs of the validation, FP32 first.
         rebuilt: Label → further builds of that run's engine.
-        runners: Label → its runner, which answers a batch once.
-        dataset: The validation dataset.
-        task: What the model is for.
-        scores: The output that holds class scores.
-        context: What the task may know beside the dataset.
+        simulations: Simulated runs, each with the engines of its scales.
+        compare: Starts a comparison of runs, the first of them the reference; their runners answer a batch
+            once.
     """
-
-    def compare(chosen: Sequence[Variant]) -> Comparison:
-        names = [variant.name for variant in chosen]
-        asked = [runners[name.label] for name in names]
-        return Comparison(asked, dataset, task=task, scores=scores, names=names, context=context)
-
     found = []
     for variant in variants:
         others = rebuilt.get(variant.name.label, ())
         if others:
             against = compare([variants[0], *others])
-            found.append(Peers(variant, others, compare([variant, *others]), against))
+            found.append(Peers("builds", variant, others, compare([variant, *others]), against))
         kernels = tuple(one for one in variants if one.simulation == variant.name.label)
         if kernels:
-            found.append(Peers(variant, kernels, compare([variant, *kernels]), None))
+            found.append(Peers("kernels", variant, kernels, compare([variant, *kernels]), None))
+    for simulated, engines in simulations:
+        against = compare([variants[0], simulated])
+        found.append(Peers("simulation", simulated, engines, compare([simulated, *engines]), against))
     return tuple(found)
 
 
@@ -216,14 +253,17 @@ class PeerFindings:
     Attributes:
         rebuilds: One for each engine that was built several times.
         kernels: One for each output of each run with integer kernels.
+        simulations: One for each output of each INT8 engine.
     """
 
     rebuilds: tuple[RebuildRecord, ...] = ()
     kernels: tuple[KernelDifference, ...] = ()
+    simulations: tuple[SimulationDifference, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
-        """What a reader must know: what builds alone change, and how far integer kernels are off."""
-        return (*map(rebuild_sentence, self.rebuilds), *map(kernel_sentence, self.kernels))
+        """What a reader must know: engines that are wrong, what builds alone change, integer kernels."""
+        wrong = filter(None, map(simulation_sentence, self.simulations))
+        return (*wrong, *map(rebuild_sentence, self.rebuilds), *map(kernel_sentence, self.kernels))
 
 
 def rebuild_sentence(found: RebuildRecord) -> str:
@@ -306,7 +346,10 @@ def find_peers(
     rebuilds = tuple(
         one.rebuild_record(comparison, findings[one.first.name.label], latencies, built)
         for one in peers
-        if one.against_fp32 is not None
+        if one.kind == "builds"
     )
-    kernels = tuple(found for one in peers if one.against_fp32 is None for found in one.kernel_differences())
-    return PeerFindings(rebuilds, kernels)
+    kernels = tuple(found for one in peers if one.kind == "kernels" for found in one.kernel_differences())
+    simulations = tuple(
+        found for one in peers if one.kind == "simulation" for found in one.simulation_differences(findings)
+    )
+    return PeerFindings(rebuilds, kernels, simulations)

@@ -18,7 +18,7 @@ from calib.errors import ValidationError
 from calib.files import read_bounded, write_text
 from calib.validation.columns import ColumnGroup
 from calib.validation.metric_records import ClassFigure, Draws, Metric
-from calib.validation.peer_records import KernelDifference, RebuildRecord
+from calib.validation.peer_records import KernelDifference, RebuildRecord, SimulationDifference
 from calib.validation.speed_records import EngineRecord, Latency, LatencyPart, LatencyRatio, Telemetry
 
 __all__ = [
@@ -276,6 +276,7 @@ class Results:
         telemetry: The GPU's clocks, power and temperature during the latency measurement.
         rebuilds: What differs between builds of one engine, where several were made.
         kernels: Integer kernels beside the simulation, where they were run.
+        simulations: INT8 engines beside the simulation of their arithmetic.
         main_metric: The figure that speaks for the task; empty for results of classification and older ones.
     """
 
@@ -297,6 +298,7 @@ class Results:
     telemetry: Telemetry | None = None
     rebuilds: tuple[RebuildRecord, ...] = ()
     kernels: tuple[KernelDifference, ...] = ()
+    simulations: tuple[SimulationDifference, ...] = ()
     main_metric: str = ""
 
     @property
@@ -344,7 +346,11 @@ def explain_faults(error: _PydanticError, source: str, what: str) -> str:
     """
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "the whole file"
-    return f"{source} is not a calib {what}: {place}: {first['msg']} ({error.error_count()} faults)."
+    return f"{source} is not a calib {what}: {place}: {first['msg']} ({_faults(error.error_count())})."
+
+
+def _faults(count: int) -> str:
+    return "1 fault" if count == 1 else f"{count} faults"
 
 
 def write_results(results: Results, path: str | os.PathLike[str]) -> Path:

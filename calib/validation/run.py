@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
-from functools import cached_property
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from calib.data import Array, Dataset, Recipe
+from calib.data import Dataset, Recipe
 from calib.data.task_options import TaskOptions
 from calib.files import check_writable
-from calib.progress import track
-from calib.runners import carrying
-from calib.validation.asked import cache_paths, name_of_data, name_of_model
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.engine_options import EngineOptions
 from calib.validation.environment import describe_environment
 from calib.validation.latency import LatencyPlan, latency_warnings
-from calib.validation.model_record import describe_model
+from calib.validation.measuring import Measured, Measurement
+from calib.validation.model_record import describe_model, model_name
 from calib.validation.options import Options, default_precisions, ordered_precisions
-from calib.validation.peers import Once, PeerFindings, Peers, find_peers, make_peers, rebuild
 from calib.validation.provenance import Calibration, read_calibrations
 from calib.validation.results import (
     SCHEMA_VERSION,
@@ -34,10 +28,9 @@ from calib.validation.results import (
     Results,
     write_results,
 )
-from calib.validation.subject import Subject, batches, latency_batch, open_subject, size_of_batches
-from calib.validation.timing import Timing, time_variants
+from calib.validation.subject import Subject, data_name, open_subject
 from calib.validation.torch_source import TorchSource
-from calib.validation.variants import Variant, make_variants
+from calib.validation.variants import Variant
 
 if TYPE_CHECKING:
     from torch import nn
@@ -120,7 +113,7 @@ def validate(
     options = Options(
         precisions=ordered_precisions(default_precisions(runner) if precisions is None else precisions),
         runner=runner,
-        caches=cache_paths(cache),
+        caches=_cache_paths(cache),
         samples=samples,
         batch_size=batch_size,
         seed=seed,
@@ -139,6 +132,15 @@ def validate(
     return _run(model, data, options, task)
 
 
+def _cache_paths(
+    cache: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+) -> tuple[str, ...]:
+    if cache is None:
+        return ()
+    paths = (cache,) if isinstance(cache, (str, os.PathLike)) else cache
+    return tuple(os.fspath(path) for path in paths)
+
+
 def _run(
     model: str | os.PathLike[str] | OnnxModel,
     data: str | os.PathLike[str] | Recipe | Dataset,
@@ -147,8 +149,8 @@ def _run(
 ) -> Results:
     from calib.graph import load_model
 
-    model_name, data_name = name_of_model(model), name_of_data(data)
-    options.check_cache(model_name, data_name)
+    names = model_name(model), data_name(data)
+    options.check_cache(*names)
     if options.results_path is not None:
         check_writable(options.results_path)
     calibrations = read_calibrations(options.caches)
@@ -163,7 +165,7 @@ def _run(
     network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     run = _ValidationRun(network, subject, calibrations, options)
     repeat = options.call if isinstance(data, Dataset) else options.command
-    results = run.results(repeat(model_name, data_name))
+    results = run.results(repeat(*names))
     if options.results_path is not None:
         write_results(results, options.results_path)
     return results
@@ -173,27 +175,7 @@ def _calibrated_on(calibrations: Sequence[Calibration]) -> frozenset[str]:
     return frozenset().union(*(calibration.sample_ids for calibration in calibrations))
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What the pass over the data and the clock gave."""
-
-    comparison: Comparison
-    variants: tuple[Variant, ...]
-    timing: Timing
-    engines: tuple[EngineRecord | None, ...]
-    settings: dict[str, str]
-    peers: PeerFindings
-
-
-def _settings(variants: Sequence[Variant]) -> dict[str, str]:
-    """The settings of all runners, the baseline's first; read while they are open."""
-    found: dict[str, str] = {}
-    for variant in variants:
-        found = {**variant.runner.session_options, **found}
-    return found
-
-
-def _environment(found: _Found) -> Environment:
+def _environment(found: Measured) -> Environment:
     described = describe_environment(found.settings)
     # The engines know their TensorRT, which need not have come as a package.
     builders = [engine.tensorrt for engine in found.engines if engine is not None]
@@ -222,7 +204,9 @@ class _ValidationRun:
         """Runs everything and records it."""
         from calib import __version__
 
-        found = self._measure()
+        found = Measurement(
+            self._model, self._subject, self._calibrations, self._options, self._builder
+        ).run()
         dataset, comparison = self._subject.dataset, found.comparison
         runs = self._runs(found)
         overlap = len(_calibrated_on(self._calibrations).intersection(dataset.ids))
@@ -249,91 +233,21 @@ class _ValidationRun:
             telemetry=found.timing.telemetry,
             rebuilds=found.peers.rebuilds,
             kernels=found.peers.kernels,
+            simulations=found.peers.simulations,
             main_metric="" if comparison.task is None else comparison.task.main,
         )
 
-    def _measure(self) -> _Found:
-        with ExitStack() as stack:
-            variants = []
-            for variant in make_variants(self._model, self._options, self._calibrations):
-                stack.enter_context(variant.runner)
-                variants.append(variant)
-            rebuilt = rebuild(variants, self._options.engine.rebuilds, stack)
-            every = [*variants, *(one for builds in rebuilt.values() for one in builds)]
-            comparison, peers = self._compare(variants, rebuilt, every)
-            timing = self._time(every)
-            engines = self._engines(every)
-            settings = _settings(variants)
-        found = find_peers(comparison, peers, every, timing, engines)
-        count = len(variants)
-        return _Found(
-            comparison, tuple(variants), timing.of_first(variants), engines[:count], settings, found
-        )
-
-    def _engines(self, variants: Sequence[Variant]) -> tuple[EngineRecord | None, ...]:
-        if all(variant.engine is None for variant in variants):
-            return (None,) * len(variants)
-        from calib.validation.engine_inspection import inspect_variants
-
-        return inspect_variants(variants, self._model, self._latency_feeds, self._options.engine.profile)
-
-    def _compare(
-        self,
-        variants: Sequence[Variant],
-        rebuilt: Mapping[str, tuple[Variant, ...]],
-        every: Sequence[Variant],
-    ) -> tuple[Comparison, tuple[Peers, ...]]:
-        dataset, fixed = self._subject.dataset, self._model.fixed_batch
-        # State is carried below what keeps answers: a batch that is asked for again must not move it on.
-        carried = carrying([variant.runner for variant in every], dataset.state)
-        runners = {variant.name.label: Once(one) for variant, one in zip(every, carried, strict=True)}
-        task, context = self._subject.task, self._subject.context(self._model.metadata)
-        comparison = Comparison(
-            [runners[variant.name.label] for variant in variants],
-            dataset,
-            task=task,
-            scores=self._options.scores,
-            names=[variant.name for variant in variants],
-            context=context,
-        )
-        peers = make_peers(
-            variants, rebuilt, runners, dataset, task=task, scores=self._options.scores, context=context
-        )
-        size = size_of_batches(dataset, self._options.batch_size, fixed)
-        total = ceil(len(dataset) / size)
-        pairs = batches(dataset, size, fixed)
-        for batch, fed in track(pairs, total, "Validating"):
-            feeds = self._builder.feeds(fed)
-            comparison.add(batch, feeds, len(fed))
-            for one in peers:
-                one.add(batch, feeds, len(fed))
-        return comparison, peers
-
-    @property
-    def _latency_plan(self) -> LatencyPlan:
-        plan, fixed = self._options.latency, self._model.fixed_batch
-        return plan if fixed is None else replace(plan, batch_size=fixed)
-
-    @cached_property
-    def _latency_feeds(self) -> dict[str, Array]:
-        batch = latency_batch(self._subject.dataset, self._latency_plan.batch_size)
-        return self._builder.feeds(batch)
-
-    def _time(self, variants: Sequence[Variant]) -> Timing:
-        plan = self._latency_plan
-        if not plan.count:
-            return Timing((None,) * len(variants))
-        return time_variants(variants, self._latency_feeds, plan, transfers=self._options.engine.transfers)
-
     def _batch_notes(self) -> tuple[str, ...]:
-        fixed = self._model.fixed_batch
+        fixed, state = self._model.fixed_batch, self._subject.dataset.state
+        if state:
+            return (f"State is carried ({', '.join(state)}): samples were run one at a time, in order.",)
         if fixed is None or fixed == self._options.batch_size == self._options.latency.batch_size:
             return ()
         missing = -len(self._subject.dataset) % fixed
         filled = f"; the last batch was filled up with {missing} repeats, not counted" if missing else ""
         return (f"The model insists on batches of {fixed}, which was used throughout{filled}.",)
 
-    def _runs(self, found: _Found) -> tuple[PrecisionRun, ...]:
+    def _runs(self, found: Measured) -> tuple[PrecisionRun, ...]:
         rows = zip(
             found.comparison.findings, found.variants, found.timing.latencies, found.engines, strict=True
         )
@@ -372,7 +286,7 @@ class _ValidationRun:
             confusions=judgement.confusions,
         )
 
-    def _warnings(self, found: _Found, runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
+    def _warnings(self, found: Measured, runs: Sequence[PrecisionRun]) -> tuple[str, ...]:
         recipe, dataset = self._subject.recipe, self._subject.dataset
         provenance = (
             warning

@@ -15,7 +15,7 @@ from calib.errors import DatasetError, UsageError
 from calib.validation.results import DatasetRecord
 from calib.validation.tasks import Context
 
-__all__ = ["Subject", "batches", "latency_batch", "open_subject", "size_of_batches"]
+__all__ = ["Subject", "batches", "data_name", "latency_batch", "open_subject", "size_of_batches"]
 
 
 @dataclass(frozen=True)
@@ -164,3 +164,12 @@ def size_of_batches(dataset: Dataset, size: int, fixed: int | None) -> int:
             f"on batches of {fixed}. Export it with batch size 1 or a dynamic batch."
         )
     return 1
+
+
+def data_name(data: str | os.PathLike[str] | Recipe | Dataset) -> str:
+    """The path or name of the data, for commands and messages."""
+    if isinstance(data, (str, os.PathLike)):
+        return os.fspath(data)
+    if isinstance(data, Recipe) and data.path.is_file():
+        return str(data.path)
+    return data.name

@@ -16,7 +16,7 @@ from calib.validation.variants import Variant
 if TYPE_CHECKING:
     from calib.graph import OnnxModel, QuantizedModel
 
-__all__ = ["make", "make_reference"]
+__all__ = ["make", "make_reference", "make_simulation"]
 
 
 def make(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]) -> Iterator[Variant]:
@@ -52,6 +52,21 @@ def make_reference(model: OnnxModel, options: Options) -> Variant:
         ModelError: ONNX Runtime refuses the model.
     """
     return _float(model, "fp32", (), options.threads)
+
+
+def make_simulation(model: OnnxModel, calibration: Calibration, options: Options) -> Variant:
+    """The simulation of INT8 that an engine of the same scales is compared with.
+
+    Args:
+        model: The FP32 model.
+        calibration: The scales.
+        options: Nodes that stay in float, threads.
+    """
+    from calib.graph import quantize_model
+
+    quantized = quantize_model(model, calibration.cache, options.keep_float, target="onnxruntime")
+    found = _simulated(quantized, calibration, options.threads)
+    return replace(found, name=replace(calibration.run, form="simulation"))
 
 
 def _float(

@@ -293,3 +293,14 @@ def test_arrays_that_cannot_be_written_are_counted_all_the_same(method: str) -> 
     values.flags.writeable = False
     frozen.collect({"x": values})
     assert frozen.compute()["x"] == writable.compute()["x"]
+
+
+@pytest.mark.parametrize("method", ["entropy", "minmax", "percentile", "mse"])
+@pytest.mark.parametrize("first", [0.0, 0.75], ids=["zeros before", "scores before"])
+def test_masks_of_the_largest_float_give_a_finite_range(method: str, first: float) -> None:
+    # Half a bin above it, and the power of two above 0.75 that covers it, are beyond float32.
+    largest = np.finfo(np.float32).max
+    calibrator = make_calibrator(method)
+    calibrator.collect({"mask": np.full(64, first, np.float32)})
+    calibrator.collect({"mask": np.where(np.arange(640) < 600, -largest, np.float32(0))})
+    assert calibrator.compute()["mask"] == pytest.approx(float(largest), rel=1e-3)

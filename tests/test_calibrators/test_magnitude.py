@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from calib.calibrators import (
     CALIBRATORS,
@@ -215,8 +216,13 @@ def test_mask_constants_dominate(masked: float, constant: float) -> None:
         np.append(np.random.default_rng(0).standard_normal(100_000), 5e5),  # 7.4e5 times the median
         np.where(np.arange(100) < 50, -LARGEST, 0),
         np.zeros(5),
+        softmax(np.random.default_rng(0).standard_normal((50, 2000)) * 9, axis=1),
+        np.random.default_rng(0).standard_normal((100, 2)) * [15.0, 1e-33],
     ],
-    ids=["normal", "student", "relu", "outlier within a million", "mask alone", "zero"],
+    ids=[
+        *("normal", "student", "relu", "outlier within a million", "mask alone", "zero"),
+        *("probabilities", "a channel that died out"),
+    ],
 )
 def test_common_spread_is_not_called_dominated(values: np.ndarray) -> None:
     assert counted(values).dominated_by_outliers() is None

@@ -65,6 +65,13 @@ class TestValues:
         assert (found.severity, found.where) == ("warning", ("cal#5",))
         assert codes(checked(np.zeros((4, 3, 8, 8))))["constant"].severity == "error"
 
+    def test_masks_of_a_whole_text_are_not_blank(self):
+        ids = RANDOM.integers(5, 99, (6, 9))
+        text = {"ids": ids, "mask": np.ones_like(ids), "types": np.zeros_like(ids)}
+        assert "constant" not in codes(check_data(from_arrays("cal", text)))
+        text["ids"] = np.full_like(ids, 7)
+        assert "'ids'" in codes(check_data(from_arrays("cal", text)))["constant"].message
+
     def test_channels_at_the_other_end(self):
         found = codes(checked(GREY.transpose(0, 2, 3, 1)))["layout"]
         assert "[8, 8, 3], which looks like hwc, but the layout is chw" in found.message

@@ -228,3 +228,25 @@ class TestAudio:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert len(opened(self.SOURCE + "}")) == 2
+
+
+class TestLabelsByTask:
+    """Labels of a CSV file are what the task needs."""
+
+    def labels(self, tmp_path, texts, task):
+        from calib.data.sources.labels import check_labels, read_label_file
+
+        file = tmp_path / "y.csv"
+        file.write_text("".join(f"{text}\n" for text in texts))
+        return check_labels(read_label_file(file, ["a", "b"], task), task, "y.csv")[0]
+
+    def test_text_stays_text(self, tmp_path):
+        assert self.labels(tmp_path, ["007", "12"], "text") == ("007", "12")
+
+    def test_measured_values(self, tmp_path):
+        assert self.labels(tmp_path, ["0.5", "-2"], "regression") == (0.5, -2.0)
+        with pytest.raises(DatasetError, match=r"y\.csv, label 1: label 'x': a regression needs"):
+            self.labels(tmp_path, ["0.5", "x"], "regression")
+
+    def test_classes(self, tmp_path):
+        assert self.labels(tmp_path, ["007", "12"], "classification") == (7, 12)

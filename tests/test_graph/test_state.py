@@ -108,6 +108,7 @@ def test_validation_carries_each_precisions_own_state(model, dataset, tmp_path):
     found = {errors.output: errors for errors in int8.outputs}
     assert found["hn"].sqnr_db > 15
     assert found["hn"].verdict == "differs"
+    assert "State is carried (h): samples were run one at a time, in order." in results.dataset.notes
 
 
 def test_fp32_outputs_are_those_of_the_sequence(model, dataset):

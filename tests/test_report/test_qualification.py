@@ -57,7 +57,7 @@ FOUND = Qualification(
 )
 
 TEXT = """\
-net.onnx on digits, 360 samples: FAIL; 1 faults; worse: INT8 top1
+net.onnx on digits, 360 samples: FAIL; 1 fault; worse: INT8 top1
   old/results.json → new/results.json
 Faults:
   FP16 top1 was measured before and is not now
@@ -75,7 +75,7 @@ Answers:
     and 21 more
 Latency:
   INT8: 2.00 ms → 1.90 ms: 0.9500 times (0.9400 to 0.9600, 95% interval), builds differ by up to 1.060 times: within the noise
-  FP16: 2.00 ms → 1.00 ms: not compared: another device: NVIDIA H200 before, NVIDIA L4 now
+  FP16: not compared: another device: NVIDIA H200 before, NVIDIA L4 now
 Engines:
   INT8: 2.00 KiB → 1.00 KiB; INT8 layers 30 of 40 → 29 of 41; 1 nodes compute in another precision: conv2 INT8 → FP16
 Gates:
@@ -94,6 +94,20 @@ def test_the_headline_without_gates() -> None:
     assert qualification_headline(calm) == "no figure got worse by more than chance and noise explain"
     better = replace(calm, shifts=(replace(FOUND.shifts[0], status="better"),))
     assert qualification_headline(better) == "better: INT8 top1"
+
+
+def test_the_headline_tells_of_latency_beyond_interval_and_noise() -> None:
+    calm = replace(FOUND, gates=(), faults=(), shifts=(), latencies=())
+    cases = {
+        (1.1, 1.09, 1.11, None): "slower: INT8 1.10 times",
+        (0.9, 0.89, 0.91, 1.05): "faster: INT8 0.900 times",
+        (1.1, 1.09, 1.11, 1.2): "no figure got worse",  # builds differ as much
+        (1.1, 0.99, 1.21, None): "no figure got worse",  # the interval holds 1
+        (1.01, 1.005, 1.015, None): "no figure got worse",  # next to nothing
+    }
+    for (ratio, low, high, noise), said in cases.items():
+        shift = LatencyShift("INT8", 1.0, ratio, "GPU", ratio, low, high, "", noise)
+        assert qualification_headline(replace(calm, latencies=(shift,))).startswith(said)
 
 
 def test_files(tmp_path: Path) -> None:

@@ -293,6 +293,25 @@ class TestChanges:
         assert Change("INT8", "top1", None, 347 / 360, "new") in added
 
 
+class TestCircumstances:
+    def test_another_cache_and_machine_are_said_and_fail_nothing(self) -> None:
+        old = made.classifier()
+        stored = make_baseline(old)
+        assert check(old, baseline=stored, max_drop="2%").warnings == ()
+        environment = replace(old.environment, tensorrt="10.3.0", gpu="NVIDIA L4")
+        cache = replace(old.calibrations[0], sha256="0" * 64)
+        report = check(
+            replace(old, calibrations=(cache,), environment=environment), baseline=stored, max_drop="2%"
+        )
+        assert report.passed
+        assert report.warnings == (
+            "calibration 'entropy' is not the cache that the baseline was made with: what INT8 changed may "
+            "come from it",
+            "another TensorRT than the baseline's: none → 10.3.0",
+            "another GPU than the baseline's: none → NVIDIA L4",
+        )
+
+
 class TestNoise:
     def rebuilds(self) -> list[Results]:
         return [worsened(made.classifier(), count) for count in (0, 4, 2)]

@@ -197,6 +197,15 @@ class TestBaselineWarnings:
         (warning,) = baseline_warnings(answers.tolist(), labels, 10)
         assert warning.startswith("FP32 top-1 is only 0.3000")
 
+    @pytest.mark.parametrize(("right", "doubted"), [(121, True), (149, True), (150, False), (200, False)])
+    def test_of_two_classes_half_of_the_way_from_chance_is_three_quarters(
+        self, right: int, doubted: bool
+    ) -> None:
+        labels = np.arange(200) % 2
+        answers = np.where(np.arange(200) < right, labels, 1 - labels)
+        found = baseline_warnings(answers.tolist(), labels, 2)
+        assert [f"FP32 top-1 is only {right / 200:.4f}" in warning for warning in found] == [True] * doubted
+
     def test_good(self) -> None:
         labels = np.arange(100) % 10
         assert baseline_warnings(labels.tolist(), labels, 10) == ()

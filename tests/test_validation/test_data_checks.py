@@ -110,6 +110,17 @@ class TestPreparations:
         assert finding.message.startswith("With height and width swapped FP32 top-1 would be 100.0 %")
         assert "preprocess.layout: cwh" in finding.advice
 
+    def test_a_preparation_that_the_model_cannot_run_is_left_out(self, tmp_path):
+        # The kernel is 8 high: turned images are only 4 high.
+        nodes = [node("Conv", ["x", "w"], ["c"]), node("Flatten", ["c"], ["y"])]
+        weights = {"w": weight(2, 3, 8, 4)}
+        narrow = network(tmp_path / "m.onnx", nodes, weights, ("batch", 3, "height", "width"), classes=2)
+        images = RANDOM.random((20, 3, 8, 4)).astype(np.float32)
+        found = check_data(from_arrays("a", {"x": images}, [i % 2 for i in range(20)]), narrow)
+        names = by_name(found)
+        assert "with the channels in reverse order (RGB ↔ BGR)" in names
+        assert not any("swapped" in name for name in names)
+
     def test_the_advice_helps(self, bright_top, tmp_path):
         images, labels = half_images()
         np.savez(tmp_path / "a.npz", x=images.swapaxes(2, 3), labels=labels)
@@ -220,6 +231,25 @@ class TestLabels:
         )
         found = codes(check_data(tmp_path / "r.yaml", tmp_path / "m.onnx"))
         assert "a classifier needs a float output" in found["no-class-scores"].message
+
+    def test_the_output_that_the_recipe_names(self, tmp_path):
+        nodes = [
+            node("GlobalAveragePool", ["x"], ["g"]),
+            node("Flatten", ["g"], ["y"]),
+            node("Neg", ["y"], ["z"]),
+        ]
+        images, labels = channel_images(12)
+        shapes = {"y": ["batch", 3], "z": ["batch", 3]}
+        save(model(nodes, {"x": ["batch", 3, SIDE, SIDE]}, shapes), tmp_path / "m.onnx")
+        np.savez(tmp_path / "a.npz", x=images, labels=labels)
+        for output, right in (("y", True), ("z", False)):
+            (tmp_path / "r.yaml").write_text(
+                f"schema: 1\nname: a\ntask: {{kind: classification, output: {output}}}\n"
+                "source: {kind: arrays, path: a.npz}\ncalibration: {samples: 3}\n"
+            )
+            found = codes(check_data(tmp_path / "r.yaml", tmp_path / "m.onnx"))
+            assert "no-class-scores" not in found
+            assert ("accuracy" in found) == right
 
     def test_a_named_output_must_exist(self, brightest_channel):
         images, labels = channel_images(6)

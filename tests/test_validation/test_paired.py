@@ -162,19 +162,35 @@ class TestPermutation:
         found = permutation_test([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
         assert (found.drop, found.p_value, found.method) == (2.0, 0.25, "exact permutation test")
 
-    def test_drawn_as_scipy_draws(self) -> None:
+    def test_drawn_signs_find_the_exact_p_value(self) -> None:
+        rng = np.random.default_rng(5)
+        first, second = rng.normal(0.3, 1, 12), rng.normal(0, 1, 12)
+        exact = scipy_permutation((first - second,), np.mean, permutation_type="samples", n_resamples=4096)
+        assert permutation_test(first, second).p_value == pytest.approx(exact.pvalue)
+        drawn = permutation_test(first, second, seed=7, resamples=4000)
+        assert drawn.method == "permutation test, 4000 draws, seed 7"
+        # Twice a tail of p/2: its standard error is 2·√(p/2·(1 − p/2)/4000).
+        tail = exact.pvalue / 2
+        assert abs(drawn.p_value - exact.pvalue) < 3 * 2 * np.sqrt(tail * (1 - tail) / 4000)
+
+    def test_drawn_like_scipys_draws(self) -> None:
         rng = np.random.default_rng(5)
         first, second = rng.normal(0.1, 1, 50), rng.normal(0, 1, 50)
         theirs = scipy_permutation(
             (first - second,),
             np.mean,
             permutation_type="samples",
-            n_resamples=999,
+            n_resamples=4000,
             random_state=np.random.default_rng(7),
         )
-        found = permutation_test(first, second, seed=7, resamples=999)
-        assert found.p_value == pytest.approx(theirs.pvalue)
-        assert found.method == "permutation test, 999 draws, seed 7"
+        found = permutation_test(first, second, seed=7, resamples=4000)
+        tail = theirs.pvalue / 2
+        assert abs(found.p_value - theirs.pvalue) < 3 * 2 * np.sqrt(2 * tail * (1 - tail) / 4000)
+        assert found == permutation_test(first, second, seed=7, resamples=4000)
+
+    def test_the_smallest_p_value_that_draws_can_show(self) -> None:
+        found = permutation_test(np.arange(1.0, 101.0), np.zeros(100), resamples=999)
+        assert found.p_value == pytest.approx(2 / 1000)
 
     def test_nothing_to_test(self) -> None:
         assert permutation_test([], []).drop is None

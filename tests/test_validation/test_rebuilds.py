@@ -94,7 +94,8 @@ class TestValidation:
         assert [run.label for run in built.runs] == ["FP32", "TensorRT FP16"]
         assert built.command.endswith("engine=EngineOptions(shapes=(), level=None, route='auto', rest='fp16',"
                                       " workspace_mib=None, timing_cache=None, engine_cache=None,"
-                                      " cuda_graph=False, transfers=False, profile=True, rebuilds=3))"
+                                      " cuda_graph=False, transfers=False, profile=True, simulation=True,"
+                                      " rebuilds=3))"
                                       "  # dataset: noise")  # fmt: skip
 
     def test_what_differs_between_the_builds(self, built: Results) -> None:

@@ -88,7 +88,7 @@ class ArraysSource(SourceModel):
         labels, label_file = None, path
         if self.labels is not None:
             label_file = opening.inside(self.labels, "labels")
-            labels = read_label_file(label_file, [f"{path.name}#{i}" for i in range(count)])
+            labels = read_label_file(label_file, [f"{path.name}#{i}" for i in range(count)], opening.task)
         arrays = {self.input or "input": stored}
         return _rows(self.path, arrays, count, labels, str(label_file))
 
@@ -101,7 +101,7 @@ class ArraysSource(SourceModel):
         arrays = [open_npy(file) for file in files]
         labels = None
         if label_file is not None:
-            labels = read_label_file(label_file, [file.name for file in files])
+            labels = read_label_file(label_file, [file.name for file in files], opening.task)
         name = self.input or "input"
         return _Found(
             ids=tuple(str(PurePosixPath(self.path) / file.name) for file in files),

@@ -154,7 +154,7 @@ class AudioSource(SourceModel):
         if self.labels is None:
             return None, None
         file = opening.inside(self.labels, "labels")
-        given, class_names = check_labels(read_label_file(file, names), opening.task, str(file))
+        given, class_names = check_labels(read_label_file(file, names, opening.task), opening.task, str(file))
         return dict(zip(names, given, strict=True)), class_names
 
     def _windows(self, name: str, length: int) -> list[_Window]:

@@ -66,19 +66,26 @@ def label_values(array: Array) -> tuple[Any, ...]:
 def check_labels(
     labels: Sequence[Any], task: str | None, origin: str
 ) -> tuple[tuple[Any, ...], tuple[str, ...] | None]:
-    """Makes labels what the task expects: whole class numbers for a classification.
+    """Makes labels what the task expects: class numbers for a classification, floats for a regression.
 
     Args:
         labels: One a sample.
-        task: The recipe's task; for None the labels stay as they are.
+        task: The recipe's task; for any other the labels stay as they are.
         origin: Start of the message.
 
     Returns:
         The labels, and the class names where the labels were names.
 
     Raises:
-        DatasetError: For a classification: neither whole numbers from 0 nor names.
+        DatasetError: For a classification: neither whole numbers from 0 nor names. For a regression:
+            text that is no finite number.
     """
+    if task == "regression":
+        measured = (
+            _measured(label, f"{origin}, label {i}") if isinstance(label, str) else label
+            for i, label in enumerate(labels)
+        )
+        return tuple(measured), None
     if task != "classification":
         return tuple(labels), None
     if all(isinstance(label, str) for label in labels):
@@ -97,16 +104,18 @@ def _class_number(label: Any, index: int, origin: str) -> int:
     )
 
 
-def read_label_file(path: Path, samples: Sequence[str]) -> tuple[Any, ...]:
+def read_label_file(path: Path, samples: Sequence[str], task: str | None = None) -> tuple[Any, ...]:
     """Reads the labels of a folder of samples from an npy or CSV file.
 
     A CSV file has one label a line, in the samples' order, or the sample's file name and its label.
     Blank lines, lines that begin with ``#`` and a heading ``file,label`` or ``label`` are passed over;
-    blanks around a value do not count. Labels that are all whole numbers become numbers.
+    blanks around a value do not count. Labels that are all whole numbers become numbers, but for a text
+    recognition.
 
     Args:
         path: The file.
         samples: The samples' file names, in their order.
+        task: The recipe's task.
 
     Returns:
         One label a sample, in the samples' order.
@@ -126,7 +135,7 @@ def read_label_file(path: Path, samples: Sequence[str]) -> tuple[Any, ...]:
         texts = _in_order(path, rows, len(samples))
     else:
         texts = _by_name(path, rows, samples)
-    whole = all(text.isascii() and text.removeprefix("-").isdigit() for text in texts)
+    whole = task != "text" and all(text.isascii() and text.removeprefix("-").isdigit() for text in texts)
     return tuple(int(text) for text in texts) if whole else tuple(texts)
 
 

@@ -34,7 +34,8 @@ class PythonSource(SourceModel):
 
     The object, or what it returns when called, has ``len()`` and is indexed from 0, as Hugging Face's
     ``datasets.Dataset`` and torch's datasets are. Any other iterable is read into memory whole, up to
-    ``most`` samples. A sample is a mapping of columns, an array, or (array, label).
+    ``most`` samples. A sample is a mapping of columns, an array, or (array, label). For the fingerprint
+    all samples are read, unless the object has one of its own, as Hugging Face's have.
 
     Attributes:
         kind: ``python``.

@@ -108,7 +108,7 @@ class RawSource(SourceModel):
         labels, names = None, None
         if self.labels is not None:
             file = opening.inside(self.labels, "labels")
-            given = read_label_file(file, [PurePosixPath(sample_id).name for sample_id in ids])
+            given = read_label_file(file, [PurePosixPath(sample_id).name for sample_id in ids], opening.task)
             labels, names = check_labels(given, opening.task, str(file))
         preprocess = opening.preprocess
         touched = set(preprocess.inputs or tensors)
