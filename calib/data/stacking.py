@@ -36,7 +36,7 @@ def stack(samples: Sequence[Sample], padding: Mapping[str, Padding] | None = Non
     if unknown is not None:
         raise DatasetError(
             f"padding: sample {_where(first)} has no input {unknown!r}; it has "
-            f"{', '.join(map(repr, first.inputs))}. Correct the name in padding, or that of the source's input."
+            f"{', '.join(map(repr, first.inputs))}. Correct the name in padding, or the source's input."
         )
     inputs: dict[str, Array] = {}
     for name in first.inputs:

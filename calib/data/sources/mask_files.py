@@ -33,7 +33,7 @@ def read_mask(path: Path) -> Array:
     Raises:
         DatasetError: The file cannot be decoded, or has colours.
     """
-    pillow = require("PIL.Image", "torch", "Reading masks")
+    pillow = require("PIL.Image", "images", "Reading masks")
     try:
         with pillow.open(path) as image:
             mode, values = image.mode, np.asarray(image)
