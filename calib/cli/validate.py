@@ -186,8 +186,11 @@ def _show(results: Results, out: Path | None, as_json: bool) -> None:
     if as_json:
         typer.echo(results.to_json(), nl=False)
         return
+    for doubt in results.doubts:
+        typer.echo(f"warning: {doubt}", err=True)
     print_results(results)
     for warning in results.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        if warning not in results.doubts:
+            typer.echo(f"warning: {warning}", err=True)
     if out is not None:
         typer.echo(f"Results: {out / 'results.json'}")

@@ -214,7 +214,13 @@ def _against(
     batched = alike or bool(last.dataset.padding)
     subject = Subject(model, recipe, last.dataset, samples, scores, threads, batched)
     about_task = check_task(
-        model, recipe, last.dataset, samples.ids, threads=threads, batch_size=8 if batched else 1
+        model,
+        recipe,
+        last.dataset,
+        samples.ids,
+        scores=scores,
+        threads=threads,
+        batch_size=8 if batched else 1,
     )
     about_model, tried = check_model(subject, judged=bool(about_task))
     return [*found, *about_task, *about_model], tried

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from calib.data import Dataset, Recipe
@@ -27,6 +28,7 @@ def check_task(
     dataset: Dataset,
     chosen: Collection[str],
     *,
+    scores: str | None = None,
     threads: int | None = None,
     batch_size: int = 8,
 ) -> list[Finding]:
@@ -39,14 +41,22 @@ def check_task(
         recipe: The recipe, whose task it is; None for a dataset from Python.
         dataset: All samples of the use.
         chosen: Ids of those to try; whole groups are taken, such as both sentences of a pair.
+        scores: The output that holds class scores, which no other task has.
         threads: Threads inside an operator; None for one a core.
         batch_size: Samples a batch, where neither model nor state insist on another.
 
     Returns:
         An error where the task cannot be judged at all, else FP32's main figure and its doubts.
+
+    Raises:
+        UsageError: Class scores are named, and the task is another one.
     """
     if recipe is None or recipe.task is None or isinstance(recipe.task, ClassificationOptions):
         return []
+    if scores is not None:
+        raise UsageError(
+            f"--scores names an output of class scores, and the task is {recipe.task.kind}. Leave it out."
+        )
     where = (str(recipe.path) if recipe.path.is_file() else dataset.name,)
     samples = _with_groups(dataset, chosen)
     try:
@@ -93,7 +103,7 @@ def _findings(comparison: Comparison, samples: int, where: tuple[str, ...]) -> l
         text = f"The task is {task.kind}, but there is no {task.main or 'figure'}: {reason}."
         advice = "Give all samples what the task judges by, or leave out the recipe's task."
         return [Finding("no-labels", "error", text, where, advice)]
-    worthless = main.higher_is_better and main.value <= 0
+    worthless = not isfinite(main.value) or (main.higher_is_better and main.value <= 0)
     severity: Severity = "error" if worthless else "warning"
     warnings = comparison.warnings()
     found = [Finding("low-accuracy", severity, text, where) for text in task.doubts(judge)]
@@ -102,6 +112,8 @@ def _findings(comparison: Comparison, samples: int, where: tuple[str, ...]) -> l
         for text in warnings
         if text not in {finding.message for finding in found}
     ]
+    if not isfinite(main.value):
+        return found
     return [*found, Finding("accuracy", "note", f"FP32 {_words(main)} on {samples} samples.")]
 
 

@@ -243,6 +243,7 @@ class _ValidationRun:
             kernels=found.peers.kernels,
             simulations=found.peers.simulations,
             main_metric="" if comparison.task is None else comparison.task.main,
+            doubts=comparison.doubts(),
         )
 
     def _batch_notes(self) -> tuple[str, ...]:

@@ -12,8 +12,9 @@ import pytest
 from networks import model, node, save
 from task_networks import draw_squares, square_detector
 
-from calib import calibrate, check_data, validate
-from calib.errors import ValidationError
+from calib import calibrate, check, check_data, validate
+from calib.cli import main
+from calib.errors import UsageError, ValidationError
 
 pytest.importorskip("PIL.Image")
 pytest.importorskip("torchvision")
@@ -42,8 +43,8 @@ def recipe(
 
 
 def found(folder: Path, *args: Any, **options: Any) -> dict[str, Any]:
-    check = check_data(recipe(folder, *args, **options), folder / "m.onnx")
-    return {finding.code: finding for finding in check.findings}
+    report = check_data(recipe(folder, *args, **options), folder / "m.onnx")
+    return {finding.code: finding for finding in report.findings}
 
 
 YOLO = "{kind: detection, decoder: yolov8}"
@@ -74,7 +75,7 @@ def test_nothing_annotated_is_an_error(folder: Path) -> None:
     (folder / "none.json").write_text(json.dumps({**content, "annotations": []}))
     finding = found(folder, YOLO, annotations="none.json")["no-labels"]
     assert finding.severity == "error"
-    assert "there is no mAP: nothing was measured: no image has an object" in finding.message
+    assert "there is no mAP: no image has an object" in finding.message
 
 
 def test_validation_says_that_nothing_was_measured(folder: Path) -> None:
@@ -151,9 +152,9 @@ def test_both_sentences_of_a_pair_are_tried(tmp_path: Path) -> None:
         "  label: score, inputs: {input_ids: ids}}\n"
         "calibration: {samples: 8}\n"
     )
-    check = check_data(tmp_path / "r.yaml", tmp_path / "m.onnx", samples=21)
-    messages = [finding.message for finding in check.findings if finding.code == "accuracy"]
-    assert len(messages) == 1, check.findings
+    report = check_data(tmp_path / "r.yaml", tmp_path / "m.onnx", samples=21)
+    messages = [finding.message for finding in report.findings if finding.code == "accuracy"]
+    assert len(messages) == 1, report.findings
     assert messages[0].startswith("FP32 spearman is 1")
 
 
@@ -198,3 +199,37 @@ class TestResizers:
     def test_a_kernel_that_nothing_uses_is_none(self, folder: Path) -> None:
         calibrate(folder / "m.onnx", self.calibrated(folder, "color: rgb"), out=folder / "m.cache")
         assert self.validated(folder, "interpolation: bicubic").runs
+
+
+def test_a_metric_that_is_no_number_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "metrics_of_this_test.py").write_text("def nan(*args):\n    return {'m': float('nan')}\n")
+    monkeypatch.syspath_prepend(folder)
+    codes = found(folder, "{kind: custom, metric: 'metrics_of_this_test:nan'}")
+    assert codes["low-accuracy"].severity == "error"
+    assert codes["low-accuracy"].message.startswith("FP32's m is nan: doubt the data")
+    assert "accuracy" not in codes
+
+
+def test_class_scores_of_another_task_are_refused(folder: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"--scores names an output of class scores, and the task is detection"
+    ):
+        check_data(recipe(folder, YOLO), folder / "m.onnx", scores="found")
+
+
+def test_a_doubt_of_fp32_comes_before_any_verdict(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = recipe(folder, YOLO, ", class_ids: as_is")
+    calibrate(folder / "m.onnx", path, out=folder / "m.cache")
+    results = validate(
+        folder / "m.onnx", path, cache=folder / "m.cache", precisions=["int8"], latency_count=0, out=folder
+    )
+    (doubt,) = results.doubts
+    assert doubt.startswith("FP32 mAP is only 0.0000")
+    assert results.warnings[0] == doubt
+    assert check(folder / "results.json", max_drop="1%").warnings == (doubt,)
+    monkeypatch.setattr(sys, "argv", ["calib", "check", str(folder / "results.json"), "--max-drop", "1%"])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"warning: {doubt}" in capfd.readouterr().err

@@ -93,7 +93,7 @@ class _BoxJudge(Judge[_Answers]):
         if self._labelled:
             precision = self.precision
             if precision is None:
-                note = "nothing was measured: no image has an object that is to be found"
+                note = "no image has an object that is to be found"
                 found += [Figure(name, None, count, note=note) for name in AveragePrecision.names]
             else:
                 values = precision(np.ones((1, precision.units)))[0].tolist()
