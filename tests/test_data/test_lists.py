@@ -170,6 +170,7 @@ class TestFaults:
             ("", r"No samples: .*list\.txt is empty"),
             ("# nothing\n", "No samples"),
             ("path,label\n", "has a heading, but no entries"),
+            ("image\n", "has a heading, but no entries"),
             (f"{NAMES[0]} 1\n{NAMES[1]}\n", r"line 2: 'ILS.*' has no label, but 1 of 2 lines have one"),
             (f"{NAMES[0]} 1\n{NAMES[0]} 2\n", r"line 2: a second label for .*'2', but '1' on line 1"),
             ("../r.jpg 1\n", r"line 1: \.\./r\.jpg lies outside of"),

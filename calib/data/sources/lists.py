@@ -90,6 +90,8 @@ def read_list(path: Path, columns: Columns, endings: Sequence[str], noun: str = 
     heading = {name.lower() for name in first.split()} <= {*_NAMES, *_LABELS}
     if heading:
         del lines[next(iter(lines))]
+    if not lines:
+        raise DatasetError(f"No samples: {path} has a heading, but no entries.")
     return _plain_rows(path, lines, endings)
 
 
