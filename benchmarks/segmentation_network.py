@@ -1,6 +1,6 @@
 """A small U-Net that finds handwritten digits on a canvas, with the images and masks to judge it.
 
-`python benchmarks/segmentation_network.py FOLDER` (needs torch; about two minutes) writes `segmenter.onnx`,
+`python benchmarks/segmentation_network.py FOLDER` (needs torch; a minute with a GPU) writes `segmenter.onnx`,
 `canvases.npz` (images, and the class of every pixel: 0 the background, 1 to 10 the digits 0 to 9) and the
 recipe `canvases.yaml`. Digits are scikit-learn's; those of the canvases to validate on are in no other.
 """
@@ -18,8 +18,8 @@ from torch import nn
 import calib
 
 SIZE = 64
-TRAINING, CALIBRATION, VALIDATION = 2048, 128, 512
-STEPS, BATCH = 700, 32
+TRAINING, CALIBRATION, VALIDATION = 8192, 128, 512
+STEPS, BATCH = 3000, 32
 RECIPE = """\
 # Written by benchmarks/segmentation_network.py.
 schema: 1

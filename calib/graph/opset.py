@@ -139,7 +139,9 @@ def _restore_names(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]
 
 def _restore_node_names(before: onnx.GraphProto, after: onnx.GraphProto) -> None:
     """Names nodes that the converter made of others, by what they compute."""
-    called = {node.output[0]: node.name for node in before.node if node.output and node.name}
+    # Of several nodes made of one, such as Softmax and Reshape, another may have kept the name.
+    kept = {node.name for node in after.node}
+    called = {node.output[0]: node.name for node in before.node if node.output and node.name not in kept}
     for node in after.node:
         if not node.name and node.output:
             node.name = called.get(node.output[0], "")

@@ -367,3 +367,19 @@ def test_a_shape_of_a_part_is_split_for_the_parser_that_reads_whole_ones(target:
     assert kinds.count("Slice") == parts
     assert any("Shape nodes" in note for note in made.notes) == bool(parts)
     assert run(made.model, x=samples(2, 3, 4, 4)).shape == (2, 128)
+
+
+def test_a_node_that_becomes_two_gives_its_name_once() -> None:
+    """The converter writes a Softmax of opset 12 as a Softmax and a Reshape."""
+    proto = model(
+        [node("Gemm", ["x", "w"], ["g"], name="fc"), node("Softmax", ["g"], ["y"], name="soft", axis=1)],
+        {"x": ["n", 4]},
+        {"y": ["n", 3]},
+        {"w": weight(4, 3)},
+        opset=11,
+    )
+    made = quantized(proto, ["x"], 0.04)
+    names = [item.name for item in made.model.proto.graph.node if item.name]
+    assert len(names) == len(set(names))
+    assert "soft" in names
+    assert np.allclose(run(made.model, x=samples(2, 4)), run(in_memory(proto), x=samples(2, 4)), atol=0.05)
