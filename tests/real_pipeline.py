@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,7 @@ def run_pipeline(
     batch_size: int = 16,
     methods: Sequence[str] = METHODS,
     target: str = "tensorrt-8.6",
+    shapes: Sequence[str] = (),
     **validation: Any,
 ) -> Outcome:
     """Calibrates by each method, quantizes, checks the models, validates and reports.
@@ -101,6 +103,7 @@ def run_pipeline(
         batch_size: Samples a batch.
         methods: Of calibration.
         target: Of the Q/DQ models.
+        shapes: Of the inputs of an INT8 engine, which TensorRT-RTX builds, where it is installed; none by default.
         validation: More arguments of ``calib.validate``.
     """
     caches, pairs = [], {}
@@ -111,6 +114,11 @@ def run_pipeline(
         calib.quantize(model, cache, target=target, out=quantized)
         pairs[method] = _checked_pairs(quantized)
         caches.append(cache)
+    if shapes and find_spec("tensorrt_rtx_bindings") is not None:
+        engine = out / "int8.engine"
+        options = {"precision": "int8", "cache": caches[-1], "shapes": shapes}
+        calib.build(model, **options, flavour="tensorrt_rtx", out=engine)
+        assert engine.stat().st_size > 10_000
     results = calib.validate(
         model,
         data,

@@ -34,7 +34,7 @@ def test_text_direction(tmp_path: Path) -> None:
     root = real_data.turned_lines(tmp_path, 60)
     recipe = recipe_beside(root, "text-direction", calibration={"samples": 32})
     model = asset("rapidocr") / "rapidocr_onnxruntime" / "models" / "ch_ppocr_mobile_v2.0_cls_infer.onnx"
-    outcome = run_pipeline(model, recipe, tmp_path)
+    outcome = run_pipeline(model, recipe, tmp_path, shapes=["x:1x3x48x192"])
     assert outcome.fp32("top1") >= 0.98
     assert outcome.results.labels is not None
     assert set(outcome.results.labels) == {0, 1}
@@ -59,7 +59,7 @@ def test_imagenet_samples(tmp_path: Path) -> None:
     uses = {"calibration": {"samples": 20}, "validation": {"samples": None, "allow_overlap": True}}
     recipe = recipe_beside(root, "imagenet-list", **uses)
     model = lite0(tmp_path)
-    outcome = run_pipeline(model, recipe, tmp_path, batch_size=10)
+    outcome = run_pipeline(model, recipe, tmp_path, batch_size=10, shapes=["image:1x3x224x224"])
     assert outcome.fp32("top1") == 18 / 20
     assert_as_good(outcome, "top1", 2 / 20)
     assert outcome.pairs["minmax"][0] >= 50

@@ -29,7 +29,7 @@ def test_recognition(tmp_path: Path) -> None:
     narrow = {"resize": [48, 224], "pad": {"size": [48, 224], "value": "mean"}}
     recipe = recipe_beside(root, "text-recognition", preprocess=narrow, calibration={"samples": 32})
     model, methods = models() / "ch_PP-OCRv4_rec_infer.onnx", ("minmax", "percentile")
-    outcome = run_pipeline(model, recipe, tmp_path, batch_size=8, methods=methods)
+    outcome = run_pipeline(model, recipe, tmp_path, batch_size=8, methods=methods, shapes=["x:1x3x48x224"])
     assert outcome.fp32("exact_match") >= 0.95
     assert max(outcome.int8("exact_match").values()) >= outcome.fp32("exact_match") - 0.05
 
@@ -39,7 +39,7 @@ def test_detection(tmp_path: Path) -> None:
     root = real_data.pages(tmp_path, 20)
     recipe = recipe_beside(root, "text-detection", calibration={"samples": 8})
     model = models() / "ch_PP-OCRv4_det_infer.onnx"
-    outcome = run_pipeline(model, recipe, tmp_path, batch_size=4)
+    outcome = run_pipeline(model, recipe, tmp_path, batch_size=4, shapes=["x:1x3x320x320"])
     assert outcome.fp32("mIoU") >= 0.8
     assert max(outcome.int8("mIoU").values()) >= outcome.fp32("mIoU") - 0.05
 
