@@ -116,7 +116,7 @@ def figure(value: float | None, unit: str) -> str:
         return "null"
     if unit == "dB":
         return f"{numbers.decibels(value)} dB"
-    return numbers.percent(value) if unit == "share" else numbers.significant(value)
+    return numbers.percent(value) if unit == "share" else f"{numbers.significant(value)} {unit}".rstrip()
 
 
 def amount(value: float, unit: str) -> str:

@@ -122,6 +122,8 @@ class Distribution:
         left_out: The figures without each unit, shape [units, figures]; None where that is too much work.
         units: Number of units.
         seed: Seed of the draws.
+        biased: Figures that are systematically higher or lower for fewer units, such as mAP. The correction
+            for that has no place in a difference, in which it cancels: its interval is of percentiles.
     """
 
     names: tuple[str, ...]
@@ -133,6 +135,7 @@ class Distribution:
     left_out: Floats | None
     units: int
     seed: int
+    biased: tuple[str, ...] = ()
 
     def has(self, name: str) -> bool:
         """Whether a figure is one of these."""
@@ -148,7 +151,7 @@ class Distribution:
         """The interval of the baseline's figure minus this one, on the same resamples."""
         mine, theirs = self.names.index(name), baseline.names.index(name)
         left_out = None
-        if self.left_out is not None and baseline.left_out is not None:
+        if self.left_out is not None and baseline.left_out is not None and name not in self.biased:
             left_out = baseline.left_out[:, theirs] - self.left_out[:, mine]
         value = baseline.values[theirs] - self.values[mine]
         draws = baseline.draws[:, theirs] - self.draws[:, mine]
@@ -218,6 +221,7 @@ def distribution(statistic: Statistic, resamples: int, seed: int = SEED) -> Dist
         left_out=_left_out(statistic, rows)[:, :figures] if few else None,
         units=units,
         seed=seed,
+        biased=getattr(statistic, "biased", ()),
     )
 
 

@@ -18,9 +18,10 @@ from calib.validation.intervals import SEED, Floats, bootstrap_interval
 from calib.validation.outcomes import hits_of, unpack_powers
 from calib.validation.paired import PairedTable, difference_interval, mcnemar, permutation_test
 from calib.validation.qualification import OutputShift, Shift
+from calib.validation.resampling import paired_draws
 from calib.validation.results import PrecisionRun, Results
 
-__all__ = ["find_shifts", "output_shifts", "sqnr_difference"]
+__all__ = ["draw_difference", "find_shifts", "output_shifts", "sqnr_difference"]
 
 _MANY = 5000
 _DRAWS, _FEW_DRAWS = 9999, 1999
@@ -38,9 +39,9 @@ def find_shifts(
 ) -> tuple[Shift, ...]:
     """Puts every figure of every run beside what it was.
 
-    Shares of right answers have Tango's interval and McNemar's exact test, the SQNR of an output the
-    bootstrap interval over samples and a paired permutation test of each sample's error; the p-values are
-    corrected together.
+    Shares of right answers have Tango's interval and McNemar's exact test, other figures of accuracy a paired
+    bootstrap, the SQNR of an output the bootstrap interval over samples and a paired permutation test of each
+    sample's error; the p-values are corrected together.
 
     Args:
         old: The old results.
@@ -64,11 +65,11 @@ def find_shifts(
 
 def _of_run(old: Results, new: Results, pair: Pair, noise: Mapping[tuple[str, str], float]) -> list[Shift]:
     before, after = figures_of(pair.old), figures_of(pair.new)
-    shares = {metric.name for run in pair for metric in run.metrics if metric.successes is not None}
+    units = {metric.name: metric.unit for run in pair for metric in run.metrics}
     made = []
     for name in dict.fromkeys((*after, *before)):
         first, second = _finite(before.get(name)), _finite(after.get(name))
-        unit = "dB" if name.startswith("SQNR of ") else "share" if name in shares else ""
+        unit = "dB" if name.startswith("SQNR of ") else units.get(name, "")
         difference = None if first is None or second is None else second - first
         spread = noise.get((pair.new.label, name))
         shift = Shift(pair.new.label, name, first, second, "", difference, noise=spread, unit=unit)
@@ -86,7 +87,9 @@ def _tested(shift: Shift, old: Results, new: Results, pair: Pair) -> Shift:
         return shift if powers is None else replace(shift, **sqnr_difference(*powers))
     hits = _hits(old, pair.old, shift.figure), _hits(new, pair.new, shift.figure)
     if hits[0] is None or hits[1] is None:
-        return shift
+        old_draws, new_draws = (run.draws.get(shift.figure) for run in (pair.old, pair.new))
+        draws = paired_draws(old_draws, new_draws, pair.new.label)
+        return shift if draws is None else replace(shift, **draw_difference(*draws))
     table = PairedTable.from_hits(hits[0], hits[1])
     interval = difference_interval(table)
     return replace(
@@ -96,6 +99,27 @@ def _tested(shift: Shift, old: Results, new: Results, pair: Pair) -> Shift:
         p_value=mcnemar(table.only_baseline, table.only_candidate).p_value,
         method=f"{interval.method}; McNemar's exact test",
     )
+
+
+def draw_difference(before: Floats, after: Floats) -> dict[str, Any]:
+    """Interval and test of a figure's difference, from the same resamples of both versions.
+
+    p is twice the smaller share of resamples on either side of no difference, (1 + k) / (resamples + 1).
+
+    Args:
+        before: The figure on each resample, shape [resamples].
+        after: The same of the new version.
+
+    >>> found = draw_difference(np.linspace(0.4, 0.5, 99), np.linspace(0.3, 0.4, 99))
+    >>> round(found["high"], 3), found["p_value"]
+    (-0.1, 0.02)
+    """
+    moved = after - before
+    low, high = np.percentile(moved, (2.5, 97.5)).tolist()
+    total = len(moved) + 1
+    least = min(1 + int((moved <= 0).sum()), 1 + int((moved >= 0).sum()))
+    method = f"paired bootstrap, {len(moved)} resamples"
+    return {"low": low, "high": high, "p_value": min(1.0, 2 * least / total), "method": method}
 
 
 def _negated(value: float | None) -> float | None:

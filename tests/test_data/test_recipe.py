@@ -54,7 +54,7 @@ def test_is_frozen(recipe_file):
         ("name: mine\n", "", "line 1: key 'name' is missing."),
         ("schema: 1\n", "", "line 1: key 'schema' is missing."),
         ("schema: 1", "schema: 2", "line 1, key schema: expected 1, got 2."),
-        ("kind: digits, ", "", "line 3, key source: key 'kind' is missing. Allowed kinds: arrays, d"),
+        ("kind: digits, ", "", "line 3, key source: key 'kind' is missing. Allowed kinds: arrays, a"),
         ("digits", "digit", "line 3, key source.kind: unknown kind 'digit'. Did you mean 'digits'?"),
         ("  samples: 40", "  samples: 0", "line 7, key calibration.samples: No samples: expected at "
          "least 1, got 0."),

@@ -192,6 +192,11 @@ class TestFaults:
         with pytest.raises(DatasetError, match=message):
             opened(options)
 
+    def test_steps_that_text_does_not_have(self, opened, tmp_path):
+        (tmp_path / "a.txt").write_text("x")
+        with pytest.raises(DatasetError, match=r"preprocess\.scale: text has no such steps"):
+            opened("path: a.txt", "preprocess: {scale: 2}")
+
     def test_an_ending_that_says_nothing(self, opened, tmp_path):
         (tmp_path / "a.data").write_text("x")
         with pytest.raises(DatasetError, match=r"a\.data: its form does not show; set format"):

@@ -116,3 +116,36 @@ def test_bootstrap_of_the_difference_of_macro_f1() -> None:
         held += found.low <= true <= found.high
     # 0.95 ± 2.6 standard errors of 300 runs, and 2 points for the few samples.
     assert 0.90 <= held / runs <= 0.985
+
+
+def test_bootstrap_of_a_difference_of_two_means_of_average_precision() -> None:
+    """Detections at random, and the same in other places; the true difference is that of very many images."""
+    pytest.importorskip("pycocotools")
+    from test_validation.test_tasks.test_average_precision import scene
+
+    from calib.validation.resampling import distribution
+    from calib.validation.tasks.average_precision import AveragePrecision
+    from calib.validation.tasks.boxes import Detections
+    from calib.validation.tasks.coco import match_images
+
+    def sides(images: int, seed: int) -> list[AveragePrecision]:
+        truth, found = scene(images, 3, seed)
+        random = np.random.default_rng(seed + 10_000)
+        noisy = [
+            Detections(one.boxes + np.tile(random.normal(0, 2, (len(one), 2)), 2), one.scores, one.classes)
+            for one in found
+        ]
+        return [AveragePrecision(match_images(truth, one, 100)) for one in (found, noisy)]
+
+    many = [side(np.ones((1, side.units)))[0, 0] for side in sides(2000, 999)]
+    true, held, runs = many[0] - many[1], 0, 40
+    assert true > 0.02
+    for seed in range(runs):
+        baseline, candidate = (distribution(side, 299) for side in sides(60, seed))
+        found = candidate.drop_interval(baseline, "mAP")
+        assert found.method.startswith("percentile bootstrap")
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= true <= found.high
+    # 0.95 less three standard errors of 40 runs.
+    assert held / runs >= 0.85

@@ -240,3 +240,18 @@ def test_a_gate_without_resamples_falls_back_on_the_interval() -> None:
         results.runs[1].metrics[0].drop_low,
         results.runs[1].metrics[0].drop_high,
     )
+
+
+def test_versions_are_compared_by_their_resamples() -> None:
+    from calib.validation.alignment import Pair
+    from calib.validation.shifts import find_shifts
+
+    old, new = regression(0.05), regression(0.3)
+    pairs = [Pair(*sides) for sides in zip(old.runs, new.runs, strict=True)]
+    shifts = {(one.run, one.figure): one for one in find_shifts(old, new, pairs, {}, 0.05, "holm")}
+    error = shifts["INT8", "RMSE"]
+    draws = paired_draws(old.runs[1].draws["RMSE"], new.runs[1].draws["RMSE"], "x")
+    assert draws is not None
+    assert (error.low, error.high) == pytest.approx(tuple(np.percentile(draws[1] - draws[0], (2.5, 97.5))))
+    assert (error.status, error.unit) == ("worse", "mm")
+    assert shifts["FP32", "RMSE"].status == "same"

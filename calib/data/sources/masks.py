@@ -34,7 +34,7 @@ class MasksSource(ImageFilesSource):
     The mask of ``images/a/b.jpg`` is ``masks/a/b.png``; where names end differently, the suffixes say so:
     ``image_suffix: _leftImg8bit.png`` and ``mask_suffix: _gtFine_labelIds.png`` for Cityscapes. Labels
     are masks in pixels of the model's input: moved as the image is, with the nearest pixel; 255 is not
-    judged, nor is what lies outside the image.
+    judged, nor is what lies outside the image. A photo that its EXIF tag turns needs a mask that is upright.
 
     Attributes:
         kind: ``masks``.

@@ -82,6 +82,12 @@ class TextSource(SourceModel):
 
     def open(self, opening: Opening) -> Dataset:
         """Reads the texts; they are tokenized when they are asked for."""
+        given = sorted(opening.preprocess.model_fields_set)
+        if given:
+            raise DatasetError(
+                f"Recipe {opening.name!r}, preprocess.{given[0]}: text has no such steps, but its tokenizer. "
+                "Leave preprocess out."
+            )
         path, vocabulary = opening.inside(self.path, "path"), opening.inside(self.tokenizer, "tokenizer")
         tokenizer = Kept(partial(_tokenizer, vocabulary, self.max_length))
         padding = self._padding(*tokenizer())

@@ -64,6 +64,11 @@ class AveragePrecision:
     0.5 to 0.95, AR that of the largest recall. Classes without objects are left out. An image of weight k
     counts as k copies of it.
 
+    These figures are higher the fewer images there are, since the envelope takes the best of what chance
+    gives. In 120 simulated sets of 40 images the 95 % BCa interval of mAP held the mAP of 4000 images in 81 %
+    (in 150 sets of 100 images in 86 %; percentiles in 48 % and 64 %). In differences of two runs the bias
+    cancels: percentiles held the true one in 95 % and 94 %, BCa in 92 % and 89 %.
+
     Args:
         matches: Of each class that has objects.
 
@@ -72,6 +77,7 @@ class AveragePrecision:
     """
 
     names = ("mAP", "mAP50", "mAP75", "AR")
+    biased = names
 
     def __init__(self, matches: Sequence[ClassMatches]) -> None:
         self.matches = tuple(matches)

@@ -91,6 +91,11 @@ class Joined:
         return tuple(label for part in self.parts for label in part.classes)
 
     @property
+    def biased(self) -> tuple[str, ...]:
+        """Figures whose value depends on how many units there are."""
+        return tuple(name for part in self.parts for name in getattr(part, "biased", ()))
+
+    @property
     def units(self) -> int:
         """Number of units."""
         return self.parts[0].units
