@@ -103,7 +103,7 @@ def run_pipeline(
         batch_size: Samples a batch.
         methods: Of calibration.
         target: Of the Q/DQ models.
-        shapes: Of the inputs of an INT8 engine, which TensorRT-RTX builds, where it is installed; none by default.
+        shapes: Of the inputs of an INT8 engine; TensorRT-RTX builds it where it is installed.
         validation: More arguments of ``calib.validate``.
     """
     caches, pairs = [], {}

@@ -74,8 +74,9 @@ def test_speech_as_one_sequence(tmp_path: Path) -> None:
 
     clips = Dataset("clips", tuple(names), load)
     model = asset("silero-vad") / "silero_vad" / "data" / "silero_vad_16k_sequence.onnx"
+    every_other = clips.subset(range(1, len(clips), 2))
     outcome = run_pipeline(
-        model, clips.subset(range(1, 28, 2)), tmp_path, batch_size=1, shapes=["input:32x576"]
+        model, every_other, tmp_path, batch_size=1, shapes=["input:32x576"], allow_overlap=True
     )
     assert max(outcome.sqnr("speech_probs").values()) > 10
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
