@@ -31,7 +31,7 @@ def test_recognition(tmp_path: Path) -> None:
     model, methods = models() / "ch_PP-OCRv4_rec_infer.onnx", ("minmax", "percentile")
     outcome = run_pipeline(model, recipe, tmp_path, batch_size=8, methods=methods)
     assert outcome.fp32("exact_match") >= 0.95
-    assert max(outcome.int8("exact_match").values()) >= outcome.fp32("exact_match") - 0.05
+    assert max(outcome.int8("exact_match").values()) >= outcome.fp32("exact_match") - 0.1
 
 
 def test_detection(tmp_path: Path) -> None:
