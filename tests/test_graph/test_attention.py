@@ -9,6 +9,7 @@ from networks import model, node, samples, save, weight
 
 from calib.errors import ModelError, UsageError
 from calib.graph import OnnxModel, QuantizedModel, open_session, quantize_model, session_options
+from calib.graph.capabilities import layer_table
 
 
 def transformer(*, stem: bool = False, softmax: bool = True) -> onnx.ModelProto:
@@ -100,3 +101,12 @@ def test_what_stays_float_computes_the_same(tmp_path: Path) -> None:
     plain = open_session(OnnxModel(Path("m.onnx"), proto), session_options()).run(None, {"x": x})[0]
     found = open_session(quantized(proto).model, session_options(float_qdq=True)).run(None, {"x": x})[0]
     assert np.abs(found - plain).max() < 0.1 * np.abs(plain).max()
+
+
+@pytest.mark.parametrize(("target", "told"), [("tensorrt-8.6", True), ("tensorrt-11", False), (None, True)])
+def test_the_table_of_layers_says_so(target: str | None, told: bool) -> None:
+    for proto, attention in ((transformer(stem=True), True), (transformer(softmax=False), False)):
+        notes = layer_table(OnnxModel(Path("m.onnx"), proto), target).notes
+        # The query and the head.
+        expected = ["2 nodes of attention"] if told and attention else []
+        assert [note[:20] for note in notes if "attention" in note] == expected
