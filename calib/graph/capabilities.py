@@ -10,7 +10,7 @@ from typing import Any, Literal
 import onnx
 
 from calib.errors import UsageError
-from calib.graph.attention import attention_in_float
+from calib.graph.attention import count_attention
 from calib.graph.capability_table import (
     APART,
     ELEMENTWISE,
@@ -254,7 +254,7 @@ def _inside(proto: onnx.ModelProto) -> dict[tuple[str, str], int]:
 def _notes(model: OnnxModel, releases: Sequence[str]) -> Iterator[str]:
     if model.quantized_nodes:
         yield f"the model has {model.quantized_nodes} Q/DQ or integer nodes: calib quantize refuses it"
-    attention = len(attention_in_float(GraphView(model.proto, {})))
+    attention = count_attention(model)
     for release in releases:
         target = find_target(f"tensorrt-{release}")
         if attention and target.float_attention:

@@ -7,6 +7,8 @@ import onnx
 import pytest
 from networks import model, node, samples, save, weight
 
+import calib
+from calib.data import from_arrays
 from calib.errors import ModelError, UsageError
 from calib.graph import OnnxModel, QuantizedModel, open_session, quantize_model, session_options
 from calib.graph.capabilities import layer_table
@@ -110,3 +112,14 @@ def test_the_table_of_layers_says_so(target: str | None, told: bool) -> None:
         # The query and the head.
         expected = ["2 nodes of attention"] if told and attention else []
         assert [note[:20] for note in notes if "attention" in note] == expected
+
+
+def test_validation_says_what_tensorrt_8_6_gets_instead(tmp_path: Path) -> None:
+    for proto, told in ((transformer(stem=True), True), (transformer(softmax=False), False)):
+        path = save(proto, tmp_path / "m.onnx")
+        data = from_arrays("noise", {"x": samples(24, 3, 16, 16)})
+        calib.calibrate(path, data, samples=8, out=tmp_path / "m.cache")
+        results = calib.validate(path, data, cache=tmp_path / "m.cache", precisions=["int8"], latency_count=0)
+        warnings = [text for text in results.warnings if "simulated as TensorRT 10 and 11" in text]
+        assert len(warnings) == told
+        assert not told or "leaves 2 nodes of attention" in warnings[0]
