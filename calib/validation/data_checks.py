@@ -196,7 +196,9 @@ def _against(
     from calib.validation.data_doubts import Subject, check_fit, check_model
     from calib.validation.data_tasks import check_task
 
-    found = list(dict.fromkeys(finding for reading in readings for finding in check_fit(model, reading)))
+    fitting = (finding for reading in readings for finding in check_fit(model, reading))
+    # One fault of both uses is one finding, where the sample is no part of the message.
+    found = list({finding.message: finding for finding in fitting}.values())
     broken = any(
         figures.not_finite
         for reading in readings
