@@ -496,8 +496,19 @@ class TestMasks:
     def test_a_map_of_ids(self, opened, tmp_path):
         picture(tmp_path / "images" / "a.png", 4, 2)
         self.save(tmp_path / "masks" / "a.png", self.MASK, "L")
-        dataset = opened("{kind: masks, path: images, masks: masks, id_map: {0: 1, 1: 0}}")
+        dataset = opened("{kind: masks, path: images, masks: masks, id_map: {0: 1, 1: 0, 15: null}}")
         np.testing.assert_array_equal(dataset[0].label, [[1, 1, 0, 0], [1, 255, 0, 255]])
+
+    def test_a_number_that_is_not_in_the_map(self, opened, tmp_path):
+        picture(tmp_path / "images" / "a.png", 4, 2)
+        self.save(tmp_path / "masks" / "a.png", self.MASK, "L")
+        dataset = opened("{kind: masks, path: images, masks: masks, id_map: {0: 1, 15: null}}")
+        with pytest.raises(
+            DatasetError, match=r"a\.png: number 1 is not in id_map.*Add it: 1: NUMBER, or 1: null"
+        ):
+            dataset[0]
+        dataset = opened("{kind: masks, path: images, masks: masks, id_map: {0: 1, 1: null, 15: null}}")
+        assert set(np.unique(dataset[0].label)) <= {1, 255}
 
     def test_faults(self, opened, tmp_path):
         for name in "abc":

@@ -105,8 +105,8 @@ def _check_plain(path: Path, columns: Columns, labelled: bool, heading: Sequence
         if column is not None and column not in known:
             form = "a file name and, after the last blank, a label" if labelled else "a file name alone"
             raise DatasetError(
-                f"{path} has no column {column!r}: its lines are {form}. Leave out columns, or write the list "
-                "with commas or tabs."
+                f"{path} has no column {column!r}: its lines are {form}. Leave out columns, or write the "
+                "list with commas or tabs."
             )
 
 
