@@ -331,6 +331,14 @@ class TestCache:
         assert found["cache-range"].where == (str(cache),)
 
 
+def test_values_that_are_not_finite_are_a_finding_with_a_model_too(brightest_channel):
+    images, labels = channel_images()
+    images[7, 0, 0, 0] = np.nan
+    found = codes(check_data(from_arrays("a", {"x": images}, labels=labels), brightest_channel))
+    assert found["not-finite"].severity == "error"
+    assert found["not-finite"].where == ("a#7",)
+
+
 def test_another_resizer_than_at_calibration_is_refused(tmp_path):
     """By the gate as by validation."""
     image = pytest.importorskip("PIL.Image")
