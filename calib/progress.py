@@ -15,7 +15,12 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 def track(
-    items: Iterable[T], total: int | None, what: str, stream: TextIO | None = None
+    items: Iterable[T],
+    total: int | None,
+    what: str,
+    stream: TextIO | None = None,
+    *,
+    least: int = 0,
 ) -> Generator[T, None, None]:
     """Passes items on and shows how far it is.
 
@@ -24,10 +29,13 @@ def track(
         total: Number of items; None where it is not known.
         what: What is being done, such as "Calibrating".
         stream: Where to show it; standard error by default.
+        least: Fewer items than this are soon done: nothing is shown.
 
     Yields:
         Each item.
     """
+    if total is not None and total < least:
+        return (item for item in items)
     out = stream or sys.stderr
     return _bar(items, total, what, out) if out.isatty() else _lines(items, total, what, out)
 

@@ -45,3 +45,11 @@ def test_errors_pass_through_without_a_closing_line() -> None:
     with pytest.raises(KeyError, match="x"):
         steps.throw(KeyError("x"))
     assert out.getvalue() == ""
+
+
+def test_few_items_pass_without_a_word() -> None:
+    out = io.StringIO()
+    assert list(track([1, 2, 3], 3, "Counting", out, least=4)) == [1, 2, 3]
+    assert out.getvalue() == ""
+    assert list(track([1, 2, 3], 3, "Counting", out, least=3)) == [1, 2, 3]
+    assert out.getvalue().startswith("Counting: 3/3 done in ")

@@ -52,6 +52,9 @@ def calibrate_command(
         Path | None, typer.Option(help="The calibration cache; MODEL.cache beside the model by default.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads inside an operator; one a core.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that read samples; by default what the recipe says.")
+    ] = None,
     shards: Annotated[int, typer.Option(help="Processes to share the work; the bits are those of one.")] = 1,
     shard: Annotated[
         str | None,
@@ -88,6 +91,7 @@ def calibrate_command(
         "batch_size": batch_size,
         "seed": seed,
         "threads": threads,
+        "workers": workers,
     }
     if native:
         from calib.cli.native import run_natively

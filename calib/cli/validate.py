@@ -89,6 +89,9 @@ _Simulation = Annotated[
     bool, typer.Option(help="Compare INT8 engines with the simulation of their arithmetic on the CPU.")
 ]
 _TorchWeights = Annotated[Path | None, typer.Option(help="State dict of the network.")]
+_Workers = Annotated[
+    int | None, typer.Option(help="Processes that read samples; by default what the recipe says.")
+]
 _Threads = Annotated[int | None, typer.Option(help="Threads inside an operator; one a core.")]
 
 
@@ -108,6 +111,7 @@ def validate_command(
     scores: _Scores = None,
     allow_overlap: _Overlap = False,
     threads: _Threads = None,
+    workers: _Workers = None,
     torch: _Torch = None,
     torch_weights: _TorchWeights = None,
     torch_arguments: _TorchArguments = None,
@@ -151,6 +155,7 @@ def validate_command(
         scores=scores,
         allow_overlap=allow_overlap,
         threads=threads,
+        workers=workers,
         torch=torch,
         torch_weights=torch_weights,
         torch_arguments=parse_arguments(torch_arguments or ()),
@@ -181,8 +186,11 @@ def _show(results: Results, out: Path | None, as_json: bool) -> None:
     if as_json:
         typer.echo(results.to_json(), nl=False)
         return
+    for doubt in results.doubts:
+        typer.echo(f"warning: {doubt}", err=True)
     print_results(results)
     for warning in results.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        if warning not in results.doubts:
+            typer.echo(f"warning: {warning}", err=True)
     if out is not None:
         typer.echo(f"Results: {out / 'results.json'}")

@@ -15,6 +15,7 @@ __all__ = ["check_choice", "check_labels_between", "check_notes"]
 
 _CHOSEN = ("used for calibration", "calibrated on")
 _DOUBTS = ("Only ", "All calibration samples", "Calibration samples cover")
+_BEYOND = "pixels beyond their images"
 _UNEVEN = 20
 
 
@@ -28,6 +29,8 @@ def check_notes(dataset: Dataset, use: str) -> list[Finding]:
         if note.startswith("Left out") and not any(words in note for words in _CHOSEN):
             advice = "Replace the files; strict: true makes an error of each."
             found.append(Finding("files-left-out", "warning", f"{use}: {note}", advice=advice))
+        elif _BEYOND in note:
+            found.append(Finding("boxes-beyond", "warning", f"{use}: {note}"))
         elif note.startswith(_DOUBTS):
             found.append(Finding("choice", "warning", f"{use}: {note}"))
         else:

@@ -11,8 +11,9 @@ import numpy as np
 
 from calib.data.dataset import Array, Dataset
 from calib.data.findings import Finding, Severity
-from calib.data.overview import Figures, Tally, channel_axis, spread, steps_of
+from calib.data.overview import MANY, Figures, Tally, channel_axis, spread, steps_of
 from calib.errors import DatasetError
+from calib.progress import track
 
 __all__ = [
     "Reading",
@@ -72,7 +73,8 @@ def read_samples(dataset: Dataset, use: str, samples: int | None) -> Reading:
     """Reads samples, spread evenly; one that cannot be read does not stop it."""
     facts, failed = [], {}
     tallies: defaultdict[str, Tally] = defaultdict(Tally)
-    for index in spread(len(dataset), samples):
+    chosen = spread(len(dataset), samples)
+    for index in track(chosen, len(chosen), f"Reading {use} samples", least=MANY):
         try:
             inputs = dataset[index].inputs
         except DatasetError as error:

@@ -16,6 +16,8 @@ __all__ = ["Array", "Batch", "Carried", "Dataset", "Padding", "Sample", "stack"]
 _LEAST_FOR_WORKERS = 8
 """Fewer samples than this are read faster than a process starts."""
 
+_MOST_WORKERS = 256
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -74,6 +76,16 @@ class Dataset:
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[index] for index in range(len(self.ids)))
+
+    def with_workers(self, count: int) -> Dataset:
+        """The same samples, read by so many processes; 0 reads in this one.
+
+        Raises:
+            UsageError: It is no number from 0 to 256.
+        """
+        if not 0 <= count <= _MOST_WORKERS:
+            raise UsageError(f"--workers must be from 0 to {_MOST_WORKERS}, got {count}.")
+        return replace(self, workers=count)
 
     def subset(self, indices: Sequence[int]) -> Dataset:
         """The samples at some indices, in that order."""

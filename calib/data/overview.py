@@ -14,8 +14,10 @@ from calib.data.dataset import Array, Dataset, Sample
 from calib.data.fingerprint import fingerprint
 from calib.data.preprocess import Preprocess
 from calib.data.truth import IGNORED, Boxes, Pair
+from calib.progress import track
 
 __all__ = [
+    "MANY",
     "Figures",
     "InputFigures",
     "LabelFigures",
@@ -119,6 +121,10 @@ class Overview:
     notes: tuple[str, ...]
     preprocess: Mapping[str, Any]
     fingerprint: str
+
+
+MANY = 64
+"""Fewer samples than this are read at once, without a word of progress."""
 
 
 def spread(count: int, wanted: int | None) -> list[int]:
@@ -252,7 +258,7 @@ def describe(dataset: Dataset, samples: int | None = None) -> Overview:
     tallies: dict[str, _InputTally] = {}
     truth: list[Any] = []
     chosen = spread(len(dataset), samples)
-    for index in chosen:
+    for index in track(chosen, len(chosen), "Reading samples", least=MANY):
         sample = dataset[index]
         truth.append(sample.label)
         for name, values in sample.inputs.items():

@@ -63,7 +63,7 @@ _ON_ITS_SIDE = ("TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
 @contextmanager
 def _opened(path: Path) -> Iterator[Image]:
     """Opens an image; one of too many pixels is an error, other complaints of Pillow are not."""
-    pillow = require("PIL.Image", "torch", _PURPOSE)
+    pillow = require("PIL.Image", "images", _PURPOSE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", pillow.DecompressionBombWarning)
@@ -77,7 +77,7 @@ def damage(path: Path) -> str | None:
     Reads the header and the last bytes. Only if the format's end mark is not there is the image
     decoded to find out, so a scan of a large folder takes little time.
     """
-    pillow = require("PIL.Image", "torch", _PURPOSE)
+    pillow = require("PIL.Image", "images", _PURPOSE)
     try:
         if path.stat().st_size == 0:
             return "0 bytes"
@@ -162,7 +162,7 @@ def _emptied(values: Array, plan: Frame, preprocess: Preprocess) -> Array:
 def _as_image(image: Image | Array, origin: str) -> Image:
     if not isinstance(image, np.ndarray):
         return image.convert("RGB")
-    pillow = require("PIL.Image", "torch", _PURPOSE)
+    pillow = require("PIL.Image", "images", _PURPOSE)
     grey = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 1)
     if image.dtype != np.uint8 or not image.size or not (grey or (image.ndim == 3 and image.shape[2] == 3)):
         raise DatasetError(
@@ -230,7 +230,7 @@ def _colored(pixels: Array, preprocess: Preprocess) -> Array:
         return np.ascontiguousarray(pixels[::-1])
     if preprocess.color == "rgb":
         return np.ascontiguousarray(pixels)
-    pillow = require("PIL.Image", "torch", _PURPOSE)
+    pillow = require("PIL.Image", "images", _PURPOSE)
     image = pillow.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
     gray: Array = np.asarray(image.convert("L"))[None]
     return gray
@@ -246,7 +246,7 @@ def read_image(path: Path) -> Image:
     try:
         with _opened(path) as image:
             turn = _UPRIGHT.get(orientation(image))
-            pillow = require("PIL.Image", "torch", _PURPOSE)
+            pillow = require("PIL.Image", "images", _PURPOSE)
             rgb = _to_rgb(image, path)
             return rgb if turn is None else rgb.transpose(pillow.Transpose[turn])
     except DatasetError:
@@ -275,7 +275,7 @@ def _to_rgb(image: Image, path: Path) -> Image:
     if image.mode == "F":
         raise DatasetError(f"{path}: floating-point pixels. Use an arrays source.")
     if image.mode.startswith("I"):
-        pillow = require("PIL.Image", "torch", _PURPOSE)
+        pillow = require("PIL.Image", "images", _PURPOSE)
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 0xFFFF:
             raise DatasetError(f"{path}: 32-bit pixels. Use an arrays source.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from calib.errors import DatasetError
 __all__ = ["explain", "suggestion"]
 
 _SHOWN = 5
+_NAME = re.compile(r"'([^']*)'")
 
 
 def explain(
@@ -28,7 +30,7 @@ def explain(
         models: The model that each key or source kind holds, by name, and that of each kind of task as
             ``task.KIND``; ``""`` is the recipe itself.
     """
-    items = error.errors(include_url=False)
+    items = _one_a_place(error.errors(include_url=False), document)
     lines = [_explain(item, document, models) for item in items[:_SHOWN]]
     if len(items) > _SHOWN:
         lines.append(f"and {len(items) - _SHOWN} more.")
@@ -43,6 +45,35 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(name, list(known), 1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _one_a_place(items: Sequence[Any], document: Document) -> list[Any]:
+    """Of several errors at one place one: a place that takes several forms has an error of each of them.
+
+    Names that are expected are put together. Where a part of the value is wrong, that alone is said.
+    """
+    found: dict[tuple[str, str], Any] = {}
+    for item in items:
+        key = (_key_of(item, document), str(item["loc"][-1]) if item["type"] == "missing" else "")
+        known = found.setdefault(key, item)
+        if known is not item and known["type"] == item["type"] == "literal_error":
+            names = f"{known['ctx']['expected']} or {item['ctx']['expected']}"
+            found[key] = {**known, "ctx": {"expected": names.replace(" or ", ", ", names.count(" or ") - 1)}}
+    places = [place for place, _ in found]
+    return [
+        item
+        for (place, missing), item in found.items()
+        if missing or not _has_parts(item) or not any(other.startswith(f"{place}.") for other in places)
+    ]
+
+
+def _key_of(item: Any, document: Document) -> str:
+    return document.where(item["loc"]).partition(", key ")[2]
+
+
+def _has_parts(item: Any) -> bool:
+    """Whether a value is a mapping or list, of which a part can be wrong."""
+    return isinstance(item["input"], (Mapping, list)) and item["type"] != "value_error"
 
 
 def _explain(item: Any, document: Document, models: Mapping[str, type[BaseModel]]) -> str:
@@ -65,9 +96,13 @@ def _explain(item: Any, document: Document, models: Mapping[str, type[BaseModel]
     if kind == "value_error":
         return f"{where}: {context['error']}."
     if kind == "literal_error":
-        return f"{where}: expected {context['expected']}, got {reprlib.repr(item['input'])}."
+        close = suggestion(str(item["input"]), _NAME.findall(context["expected"]))
+        return f"{where}: expected {context['expected']}, got {reprlib.repr(item['input'])}.{close}"
     found = reprlib.repr(item["input"])
-    return f"{where}: {item['msg'].replace('Input', 'value').replace('Field', 'key')}, got {found}."
+    message = item["msg"]
+    for theirs, ours in (("Input", "value"), ("Field", "key"), ("tuple", "list"), ("string", "text")):
+        message = message.replace(theirs, ours)
+    return f"{where}: {message}, got {found}."
 
 
 def _kinds(loc: Sequence[str | int], models: Mapping[str, type[BaseModel]]) -> list[str]:

@@ -161,7 +161,10 @@ def _calibration(recipe: Recipe, dataset: Dataset, samples: int | None, seed: in
         if samples is not None:
             raise UsageError(f"{message} Ask for fewer samples (--samples), or add data.")
         where = recipe.where("calibration", "samples")
-        raise DatasetError(f"{where}: {message} Lower it, give --samples, or add data.")
+        advice = "Lower it, give --samples, or add data."
+        if "samples" not in recipe.calibration.model_fields_set:
+            advice = f"That is the default: set calibration: {{samples: …}} to fewer than {len(dataset)}."
+        raise DatasetError(f"{where}: {message} {advice}")
     used_seed = recipe.calibration.seed if seed is None else seed
     of_classes = _of_classes(recipe, dataset)
     chosen = pick(of_classes, wanted, used_seed, cover=True)

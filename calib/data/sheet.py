@@ -107,7 +107,8 @@ def _caption(label: Any, names: Sequence[str] | None) -> str:
     if label is None:
         return ""
     if isinstance(label, Boxes):
-        return f"{len(label.boxes)} boxes"
+        count = len(label.boxes)
+        return "1 box" if count == 1 else f"{count} boxes"
     if isinstance(label, Pair):
         return f"pair {label.pair}: {label.score:g}"
     if isinstance(label, np.ndarray):

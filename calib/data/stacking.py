@@ -22,7 +22,7 @@ def stack(samples: Sequence[Sample], padding: Mapping[str, Padding] | None = Non
 
     Raises:
         DatasetError: The samples differ in their inputs' names, or in their shapes beyond what padding
-            allows; or a sample is longer than the padding's fixed length.
+            allows; a sample is longer than the padding's fixed length; or padding names no input.
 
     >>> words = [Sample("a", {"ids": np.array([5])}), Sample("b", {"ids": np.array([6, 7])})]
     >>> batch = stack(words, {"ids": Padding(mask="mask")})
@@ -32,6 +32,12 @@ def stack(samples: Sequence[Sample], padding: Mapping[str, Padding] | None = Non
     first = samples[0]
     for sample in samples[1:]:
         _check_same_names(first, sample)
+    unknown = next((name for name in padding or {} if name not in first.inputs), None)
+    if unknown is not None:
+        raise DatasetError(
+            f"padding: sample {_where(first)} has no input {unknown!r}; it has "
+            f"{', '.join(map(repr, first.inputs))}. Correct the name in padding, or the source's input."
+        )
     inputs: dict[str, Array] = {}
     for name in first.inputs:
         how = (padding or {}).get(name)

@@ -39,6 +39,7 @@ def calibrate(
     tensorrt: str = "8.6.0",
     out: str | os.PathLike[str] | None = None,
     threads: int | None = None,
+    workers: int | None = None,
     shards: int = 1,
     assess: bool = False,
 ) -> CalibrationResult:
@@ -63,6 +64,8 @@ def calibrate(
         tensorrt: The TensorRT version that shall read the cache.
         out: Where to write the cache; its sidecar goes beside it. None writes nothing.
         threads: Threads inside an operator; None for one a core.
+        workers: Processes that read and prepare samples; the recipe's number by default. The bits are the
+            same.
         shards: Number of processes; the bits are those of one.
         assess: Whether to judge if there were enough samples; see ``CalibrationResult.adequacy``.
 
@@ -74,7 +77,9 @@ def calibrate(
     """
     if shards < 1:
         raise UsageError(f"Shards must be at least 1, got {shards}.")
-    wanted = Request(method, percentile, samples, batch_size, seed, tensorrt, threads)
+    if shards > 1 and workers:
+        raise UsageError("--workers and --shards cannot be combined: each shard reads its own samples.")
+    wanted = Request(method, percentile, samples, batch_size, seed, tensorrt, threads, workers)
     job = make_job(model, data, wanted, out)
     state = None if out is None else Path(out).with_name(Path(out).name + ".state")
     counted, adequacy = _counted(job, shards, assess, state)
@@ -126,6 +131,7 @@ def calibrate_shard(
     seed: int | None = None,
     tensorrt: str = "8.6.0",
     threads: int | None = None,
+    workers: int | None = None,
     grids_of: str | os.PathLike[str] | None = None,
 ) -> Counted:
     """Counts one shard of a calibration into a partial file, for ``finish_partial`` of all of them.
@@ -142,13 +148,14 @@ def calibrate_shard(
         seed: As for ``calibrate``.
         tensorrt: As for ``calibrate``.
         threads: As for ``calibrate``.
+        workers: As for ``calibrate``.
         grids_of: A partial file whose grids to count on, where merging found that they differ.
 
     Raises:
         CalibError: Something cannot be used, with what and why.
     """
     number, shards = parse_shard(shard)
-    wanted = Request(method, percentile, samples, batch_size, seed, tensorrt, threads)
+    wanted = Request(method, percentile, samples, batch_size, seed, tensorrt, threads, workers)
     job = make_job(model, data, wanted, out)
     if isinstance(job.dataset, Stream):
         raise UsageError("A reader is read in order: --shard needs a recipe or a dataset.")

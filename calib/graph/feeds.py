@@ -78,10 +78,12 @@ class FeedBuilder:
         missing = sorted(wanted - batch.inputs.keys())
         surplus = sorted((batch.inputs.keys() - wanted) | unknown)
         if missing or surplus:
+            advice = "name them in the recipe's 'inputs'."
+            if unknown and not missing:
+                advice = "leave out the others, of the source's inputs or of constants and state."
             raise DatasetError(
                 f"The dataset's inputs do not fit {self._model}: missing {missing}, surplus {surplus}. "
-                f"The model takes {', '.join(f'{spec.name!r} ({spec})' for spec in self._inputs)}; "
-                "name them in the recipe's 'inputs'."
+                f"The model takes {', '.join(f'{spec.name!r} ({spec})' for spec in self._inputs)}; {advice}"
             )
         return dict(batch.inputs)
 

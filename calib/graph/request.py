@@ -43,6 +43,7 @@ class Request:
         seed: Seed of the selection of samples.
         tensorrt: The TensorRT version that shall read the cache.
         threads: Threads inside an operator; None for one a core.
+        workers: Processes that read samples; None for what the recipe says.
     """
 
     method: str
@@ -52,6 +53,7 @@ class Request:
     seed: int | None
     tensorrt: str
     threads: int | None
+    workers: int | None = None
 
 
 def make_job(
@@ -82,6 +84,8 @@ def make_job(
     _refuse_quantized(network)
     FeedBuilder(network.inputs, str(network.path))
     recipe, dataset = _opened(data, network, wanted)
+    if wanted.workers is not None:
+        dataset = _read_by(dataset, wanted.workers)
     seed = wanted.seed
     return CalibrationJob(
         model=network,
@@ -141,6 +145,12 @@ def _opened(data: Any, model: OnnxModel, wanted: Request) -> tuple[Recipe | None
     if wanted.seed is not None:
         raise UsageError("A reader is read in order: --seed needs a recipe or a dataset.")
     return None, opened if wanted.samples is None else opened.first(wanted.samples)
+
+
+def _read_by(dataset: Dataset | Stream, workers: int) -> Dataset:
+    if isinstance(dataset, Stream):
+        raise UsageError("A reader is read in order, by this process: --workers needs a recipe or a dataset.")
+    return dataset.with_workers(workers)
 
 
 def _names_object(data: str | os.PathLike[str] | Recipe) -> bool:

@@ -8,6 +8,7 @@ in agreement.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -273,9 +274,10 @@ def integer_labels(labels: Sequence[object] | None) -> npt.NDArray[np.int64] | N
     numbers = np.empty(len(labels), np.int64)
     for index, label in enumerate(labels):
         if isinstance(label, bool) or not isinstance(label, (int, np.integer)):
+            what = reprlib.repr(label) if isinstance(label, (str, float)) else type(label).__name__
             raise ValidationError(
-                f"Label {label!r} of sample number {index} is not a class number, "
-                "as the classification task of the recipe needs. Correct the labels or the task."
+                f"Label {what} of sample number {index} is not a class number, as the classification task of "
+                "the recipe needs. Correct the labels or the task."
             )
         numbers[index] = label
     return numbers

@@ -252,8 +252,8 @@ class Comparison:
         number, names = labels[index], self._dataset.class_names
         return names[number] if names is not None and number < len(names) else str(number)
 
-    def warnings(self) -> tuple[str, ...]:
-        """Doubts about the FP32 baseline first, then about the candidates' outputs."""
+    def doubts(self) -> tuple[str, ...]:
+        """What makes FP32's own answers doubtful, and with them every verdict on another precision."""
         found = [
             f"The FP32 model is already broken: {count} values of output {name!r} are NaN or infinite, "
             f"first at {first}. Mend the model or the data before judging other precisions."
@@ -261,6 +261,11 @@ class Comparison:
         ]
         if self.task is not None and self.baseline.judge is not None:
             found.extend(self.task.doubts(self.baseline.judge))
+        return tuple(found)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Doubts about the FP32 baseline first, then about the candidates' outputs."""
+        found = [*self.doubts()]
         for candidate in self.findings[1:]:
             label, outputs = candidate.name.label, candidate.output_errors()
             found.extend(

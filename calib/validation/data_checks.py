@@ -103,9 +103,10 @@ def check_data(
 
     Without a model: files that were left out, unusual images, NaN, constant or mixed values, calibration
     and validation values of different size, missing classes, lists cut off, duplicates. With one: inputs
-    that do not fit, labels that do not fit the outputs or are off by one, a low FP32 accuracy, values that
-    BatchNorms or the first convolution do not expect, and other preparations that fit surely better. With a
-    cache: ranges and recorded preprocessing that are not those of the data.
+    that do not fit, labels that do not fit the outputs or the recipe's task or are off by one, a low FP32
+    accuracy by that task, values that BatchNorms or the first convolution do not expect, and other
+    preparations that fit surely better. With a cache: ranges and recorded preprocessing that are not those
+    of the data.
 
     Args:
         data: A recipe, its path or shipped name, a reader as ``module:object``, or the calibration dataset.
@@ -193,9 +194,18 @@ def _against(
 ) -> tuple[list[Finding], list[Preparation]]:
     """Findings on data and model together; those on accuracy only where the samples fit the inputs."""
     from calib.validation.data_doubts import Subject, check_fit, check_model
+    from calib.validation.data_tasks import check_task
 
-    found = list(dict.fromkeys(finding for reading in readings for finding in check_fit(model, reading)))
-    if any(finding.severity == "error" for finding in found):
+    fitting = (finding for reading in readings for finding in check_fit(model, reading))
+    # One fault of both uses is one finding, where the sample is no part of the message.
+    found = list({finding.message: finding for finding in fitting}.values())
+    broken = any(
+        figures.not_finite
+        for reading in readings
+        for sample in reading.samples
+        for figures in sample.values.values()
+    )
+    if broken or any(finding.severity == "error" for finding in found):
         return found, []
     last = readings[-1]
     indices = _tried(last)
@@ -205,8 +215,17 @@ def _against(
     alike = all(sample.shapes == last.samples[0].shapes for sample in last.samples)
     batched = alike or bool(last.dataset.padding)
     subject = Subject(model, recipe, last.dataset, samples, scores, threads, batched)
-    about_model, tried = check_model(subject)
-    return [*found, *about_model], tried
+    about_task = check_task(
+        model,
+        recipe,
+        last.dataset,
+        samples.ids,
+        scores=scores,
+        threads=threads,
+        batch_size=8 if batched else 1,
+    )
+    about_model, tried = check_model(subject, judged=bool(about_task))
+    return [*found, *about_task, *about_model], tried
 
 
 def _tried(reading: Reading) -> list[int]:

@@ -125,11 +125,12 @@ def _order(spec: TensorSpec, shape: tuple[int, ...]) -> str | None:
     return None
 
 
-def check_model(subject: Subject) -> tuple[list[Finding], list[Preparation]]:
+def check_model(subject: Subject, *, judged: bool = False) -> tuple[list[Finding], list[Preparation]]:
     """Everything that a run of the model says of the data.
 
     Args:
         subject: Model and samples; they must fit each other.
+        judged: Whether the recipe's task has judged FP32's answers already.
 
     Returns:
         The findings, and every preparation that was tried, the recipe's first.
@@ -150,7 +151,8 @@ def check_model(subject: Subject) -> tuple[list[Finding], list[Preparation]]:
         found += _accuracy(subject, base)
     found += _norms(probe.fits, len(subject.samples)) + _first_conv(probe.first_conv)
     found += _better(tried)
-    if base.hits is None and base.distances is None and probe.first_conv is None:
+    judged = judged or any(finding.code == "no-labels" for finding in found)
+    if not judged and base.hits is None and base.distances is None and probe.first_conv is None:
         text = "There are neither labels nor BatchNorms nor a biased first convolution to judge values by."
         found.append(Finding("not-judged", "note", text, advice="Look at them: calib data show --out"))
     return found, tried
@@ -161,8 +163,11 @@ def _scores(subject: Subject, base: Preparation, probe: Probe) -> list[Finding]:
     if base.classes or subject.task != "classification":
         return []
     if not probe.no_scores:
-        text = "The task is classification, but some samples have no class number."
-        return [Finding("no-labels", "error", text, (subject.source,), "Give all of them one.")]
+        kind = None if not subject.samples.labels else type(subject.samples.labels[0]).__name__
+        have = f"labels are of type {kind}" if kind is not None else "samples have no labels"
+        text = f"The task is classification, which needs a class number of every sample, but {have}."
+        advice = "Give all of them one (kind audio: classes: folders), or correct the recipe's task."
+        return [Finding("no-labels", "error", text, (subject.source,), advice)]
     message = probe.no_scores.replace("name one with scores=", "name one with --scores")
     return [Finding("no-class-scores", "error", message, (str(subject.model.path),))]
 

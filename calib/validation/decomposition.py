@@ -139,6 +139,7 @@ def decompose(
     subject = open_subject(
         data, samples=samples, seed=seed, exclude=calibration.sample_ids, allow_overlap=allow_overlap
     )
+    calibration.check(subject.recipe)
     network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     with ExitStack() as stack:
         runners = [

@@ -123,6 +123,7 @@ def check(
     _check_settings(rules, settings)
     stored = _stored(baseline)
     found = _read(results)
+    settings = replace(settings, warnings=(*found.doubts, *settings.warnings))
     known = known_noise([_read(one) for one in noise], found)
     return _judge(settings, found, stored, rules, known)
 

@@ -40,6 +40,7 @@ class Options:
         scores: The output that holds class scores.
         allow_overlap: Whether calibration samples may be validated on.
         threads: Threads within an operator; None for every core.
+        workers: Processes that read samples; None for what the recipe says.
         torch: The PyTorch network, for the runner "pytorch".
         engine: How engines are built and timed, for the runner "tensorrt".
         integer_kernels: Whether INT8 is run by ONNX Runtime's integer kernels too.
@@ -57,6 +58,7 @@ class Options:
     scores: str | None = None
     allow_overlap: bool = False
     threads: int | None = None
+    workers: int | None = None
     torch: TorchSource | None = None
     engine: EngineOptions = field(default_factory=EngineOptions)
     integer_kernels: bool = False
@@ -168,6 +170,7 @@ class Options:
             "scores": (self.scores, None),
             "allow_overlap": (self.allow_overlap, False),
             "threads": (self.threads, None),
+            "workers": (self.workers, None),
             "integer_kernels": (self.integer_kernels, False),
             "out": (self.out, None),
         }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calib.data import Dataset, Recipe, fingerprint, open_calibration
-from calib.errors import UsageError
+from calib.errors import UsageError, ValidationError
 from calib.files import sha256_file
 from calib.validation.naming import RunName, method_of, unique_names
 from calib.validation.results import CalibrationRecord
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from calib.graph import OnnxModel
 
 __all__ = ["Calibration", "differing_keys", "read_calibrations"]
+
+_RESIZER = ("resizer", "interpolation", "antialias")
+_RESIZING = ("resize", "crop_fraction", "letterbox")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,31 @@ class Calibration:
             overlap=self._overlap(dataset) if sidecar else None,
             scales_sha256=_scales_digest(self.cache),
         )
+
+    def check(self, recipe: Recipe | None) -> None:
+        """Refuses a recipe that resizes images otherwise than the calibration did.
+
+        The same words, such as "bilinear to 224", give other pixels with another resizer or kernel. Other
+        differences of the preprocessing are warned of.
+
+        Args:
+            recipe: The recipe of the validation data; None for a dataset from Python.
+
+        Raises:
+            ValidationError: Resizer, kernel or antialiasing differ.
+        """
+        if self.sidecar is None or recipe is None:
+            return
+        before, now = self.sidecar.preprocess, recipe.preprocess
+        if not any(step in record for step in _RESIZING for record in (before, now)):
+            return
+        keys = [key for key in _RESIZER if key in before and key in now]
+        differing = differing_keys({key: before[key] for key in keys}, {key: now[key] for key in keys})
+        if differing:
+            raise ValidationError(
+                f"{self.path} was calibrated on images that were resized otherwise: {'; '.join(differing)}. "
+                "Calibrate again with this recipe, or validate with the one of the calibration."
+            )
 
     def warnings(self, model: OnnxModel, recipe: Recipe | None, dataset: Dataset) -> tuple[str, ...]:
         """What has changed since the calibration, or cannot be known.

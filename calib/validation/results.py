@@ -278,6 +278,7 @@ class Results:
         kernels: Integer kernels beside the simulation, where they were run.
         simulations: INT8 engines beside the simulation of their arithmetic.
         main_metric: The figure that speaks for the task; empty for results of classification and older ones.
+        doubts: Those warnings that make FP32's own answers doubtful, and with them every verdict on INT8.
     """
 
     schema: int
@@ -300,6 +301,7 @@ class Results:
     kernels: tuple[KernelDifference, ...] = ()
     simulations: tuple[SimulationDifference, ...] = ()
     main_metric: str = ""
+    doubts: tuple[str, ...] = ()
 
     @property
     def judged_by(self) -> str:

@@ -60,6 +60,7 @@ def validate(
     scores: str | None = None,
     allow_overlap: bool = False,
     threads: int | None = None,
+    workers: int | None = None,
     torch: nn.Module | Callable[..., Any] | str | None = None,
     torch_weights: str | os.PathLike[str] | None = None,
     torch_arguments: Mapping[str, Any] | None = None,
@@ -91,6 +92,8 @@ def validate(
         scores: The output that holds class scores; None finds it.
         allow_overlap: Validate on calibration samples too; they are counted and warned of.
         threads: Threads within an operator; None for every core.
+        workers: Processes that read and prepare samples; None for what the recipe says. The results are the
+            same.
         torch: The PyTorch network that the model was exported from: a module, what makes one, or
             "package.module:name".
         torch_weights: File of its state dict, read with ``weights_only=True``.
@@ -123,6 +126,7 @@ def validate(
         scores=scores,
         allow_overlap=allow_overlap,
         threads=threads,
+        workers=workers,
         torch=None
         if torch is None
         else TorchSource(torch, torch_weights, dict(torch_arguments or {}), torch_device, torch_compile),
@@ -162,6 +166,10 @@ def _run(
         allow_overlap=options.allow_overlap,
         task=task,
     )
+    if options.workers is not None:
+        subject = replace(subject, dataset=subject.dataset.with_workers(options.workers))
+    for calibration in calibrations:
+        calibration.check(subject.recipe)
     network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
     run = _ValidationRun(network, subject, calibrations, options)
     repeat = options.call if isinstance(data, Dataset) else options.command
@@ -235,6 +243,7 @@ class _ValidationRun:
             kernels=found.peers.kernels,
             simulations=found.peers.simulations,
             main_metric="" if comparison.task is None else comparison.task.main,
+            doubts=comparison.doubts(),
         )
 
     def _batch_notes(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calib.data import Boxes, fingerprint, open_calibration, open_validation
+from calib.data.checks_labels import check_notes
 from calib.data.sources.yolo import _box
 from calib.errors import DatasetError
 
@@ -168,6 +169,32 @@ class TestCoco:
         (tmp_path / "a.json").write_text(text)
         with pytest.raises(DatasetError, match=message):
             opened(self.SOURCE + "}")
+
+    def test_boxes_beyond_the_image(self, opened, write, content):
+        wild = [
+            {"id": 10, "image_id": 8, "category_id": 3, "bbox": [30, 2, 5, 5]},
+            {"id": 11, "image_id": 8, "category_id": 3, "bbox": [15, 2, 9, 5]},
+            {"id": 12, "image_id": 8, "category_id": 3, "bbox": [15, 2, 6, 5]},
+        ]
+        write(annotations=[*content["annotations"], *wild])
+        dataset = opened(f"{self.SOURCE}}}")
+        # Image 8 is 20 wide: 30 to 35 lies outside, 15 to 24 reaches 4 pixels beyond, 15 to 21 only 1.
+        lefts = by_id(dataset)["val/1.jpg"].boxes[:, 0].tolist()
+        assert lefts == [2, 0, 15, 15]
+        assert any("Left out 1 annotations without a box: annotation 10 (outside" in n for n in dataset.notes)
+        assert any("1 boxes reach more than 2 pixels beyond their images" in n for n in dataset.notes)
+        assert any("annotation 11" in n and "annotation 12" not in n for n in dataset.notes)
+        found = {finding.code: finding for finding in check_notes(dataset, "calibration")}
+        assert found["boxes-beyond"].severity == found["files-left-out"].severity == "warning"
+        with pytest.raises(
+            DatasetError, match=r"strict: true.*annotation 10 \(outside of the image of 10 × 20"
+        ):
+            opened(f"{self.SOURCE}}}", "strict: true")
+
+    def test_no_images_at_all(self, opened, write):
+        write(images=[], annotations=[])
+        with pytest.raises(DatasetError, match=r"^No samples: .*a\.json lists no images"):
+            opened(f"{self.SOURCE}}}")
 
     def test_the_fingerprint_covers_annotations(self, opened, write, content):
         first = fingerprint(opened(self.SOURCE + "}"))
@@ -370,6 +397,15 @@ class TestVoc:
         dataset = opened("{kind: voc, path: VOC2012}")
         assert any("1 images without an annotation file" in note for note in dataset.notes)
 
+    def test_boxes_beyond_the_image(self, opened, folder):
+        # The image is 20 × 10: 24 to 30 lies outside, 15 to 26 reaches 6 pixels beyond.
+        self.annotate(folder, "2008_2", ("cat", "0", "25 1 30 9"), ("dog", "0", "16 1 26 9"))
+        dataset = opened("{kind: voc, path: VOC2012}")
+        notes = "\n".join(dataset.notes)
+        assert "1 objects without a box: 2008_2.xml, object 1 (outside of the image of 10 × 20" in notes
+        assert "1 boxes reach more than 2 pixels beyond their images" in notes
+        assert dataset.labels[1].boxes.tolist() == [[15, 0, 26, 9]]
+
     def test_an_unknown_class(self, opened, folder):
         self.annotate(folder, "2008_2", ("wolf", "0", "1 1 2 2"))
         with pytest.raises(
@@ -460,8 +496,19 @@ class TestMasks:
     def test_a_map_of_ids(self, opened, tmp_path):
         picture(tmp_path / "images" / "a.png", 4, 2)
         self.save(tmp_path / "masks" / "a.png", self.MASK, "L")
-        dataset = opened("{kind: masks, path: images, masks: masks, id_map: {0: 1, 1: 0}}")
+        dataset = opened("{kind: masks, path: images, masks: masks, id_map: {0: 1, 1: 0, 15: null}}")
         np.testing.assert_array_equal(dataset[0].label, [[1, 1, 0, 0], [1, 255, 0, 255]])
+
+    def test_a_number_that_is_not_in_the_map(self, opened, tmp_path):
+        picture(tmp_path / "images" / "a.png", 4, 2)
+        self.save(tmp_path / "masks" / "a.png", self.MASK, "L")
+        dataset = opened("{kind: masks, path: images, masks: masks, id_map: {0: 1, 15: null}}")
+        with pytest.raises(
+            DatasetError, match=r"a\.png: number 1 is not in id_map.*Add it: 1: NUMBER, or 1: null"
+        ):
+            dataset[0]
+        dataset = opened("{kind: masks, path: images, masks: masks, id_map: {0: 1, 1: null, 15: null}}")
+        assert set(np.unique(dataset[0].label)) <= {1, 255}
 
     def test_faults(self, opened, tmp_path):
         for name in "abc":

@@ -40,6 +40,10 @@ class TestPadding:
         assert (batch.inputs["x"] == 9).sum() == 3 * (20 - 10) + 3 * (20 - 4)
         assert batch.inputs["mask"].sum() == 14
 
+    def test_an_input_that_is_not_there(self):
+        with pytest.raises(DatasetError, match=r"sample file0 has no input 'y'; it has 'x'\. Correct"):
+            stack(samples([1, 2]), {"y": Padding()})
+
     def test_a_fixed_length(self):
         assert stack(samples([1, 2]), {"x": Padding(to=4)}).inputs["x"].tolist() == [[1, 2, 0, 0]]
         with pytest.raises(DatasetError, match=r"sample file0 has 5 values along axis 0, more than the 4"):

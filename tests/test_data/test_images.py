@@ -392,11 +392,13 @@ class TestPreprocessing:
             list(opened().batches(2))
 
 
-@pytest.mark.parametrize("module", ["PIL.Image", "torchvision.transforms.v2.functional"])
-def test_missing_extra_is_named(opened, images, monkeypatch, module):
+@pytest.mark.parametrize(
+    ("module", "extra"), [("PIL.Image", "images"), ("torchvision.transforms.v2.functional", "torch")]
+)
+def test_missing_extra_is_named(opened, images, monkeypatch, module, extra):
     save(images / "a.png")
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'int8-calib\[torch\]'"):
+    with pytest.raises(MissingExtraError, match=rf"pip install 'int8-calib\[{extra}\]'"):
         opened(more="preprocess: {resize: 8}")[0]
 
 

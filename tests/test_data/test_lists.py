@@ -186,6 +186,35 @@ class TestFaults:
         with pytest.raises(DatasetError, match=message):
             opened(text)
 
+    @pytest.mark.parametrize(
+        ("labels", "columns", "message"),
+        [
+            (" 3", "{path: 0, label: 7}", r"list\.txt has no column 7: its lines are a file name and, after"),
+            (" 3", "{path: file}", r"no column 'file'"),
+            ("", "{label: 1}", r"no column 1: its lines are a file name alone\. Leave out columns"),
+        ],
+    )
+    def test_columns_of_a_list_without_separators(self, opened, labels, columns, message):
+        with pytest.raises(DatasetError, match=message):
+            opened("".join(f"{name}{labels}\n" for name in NAMES), f", columns: {columns}")
+
+    def test_decimal_numbers_are_no_names_of_classes(self, opened):
+        task = "task: classification\n"
+        # As text 10.0 comes before 2.0: numbers that were sorted as names would be other classes.
+        text = f"path,label\n{NAMES[0]},2.0\n{NAMES[1]},10.0\n"
+        assert opened(text, more=task).labels == (2, 10)
+        assert opened(text, ", label_offset: -1", more=task).labels == (1, 9)
+        with pytest.raises(
+            DatasetError, match=r"line 3: label '0\.4': a classification needs a class number"
+        ):
+            opened(f"path,label\n{NAMES[0]},2.0\n{NAMES[1]},0.4\n", more=task)
+        assert opened(f"path,label\n{NAMES[0]},2.0\n{NAMES[1]},0.4\n").labels == (2.0, 0.4)
+
+    def test_columns_that_such_a_list_has(self, opened):
+        text = "".join(f"{name} 3\n" for name in NAMES)
+        assert opened(text, ", columns: {path: 0, label: 1}").labels == (3,) * 5
+        assert opened(f"path label\n{text}", ", columns: {label: label}").labels == (3,) * 5
+
     def test_unknown_columns(self, opened):
         with pytest.raises(
             DatasetError, match=r"no column 'lable'\. Did you mean 'label'\? There are: path, label"

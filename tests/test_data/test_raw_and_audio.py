@@ -250,3 +250,10 @@ class TestLabelsByTask:
 
     def test_classes(self, tmp_path):
         assert self.labels(tmp_path, ["007", "12"], "classification") == (7, 12)
+
+    def test_decimal_numbers_are_no_names_of_classes(self, tmp_path):
+        assert self.labels(tmp_path, ["10.0", "2.0"], "classification") == (10, 2)
+        with pytest.raises(
+            DatasetError, match=r"y\.csv, label 1: label '0\.4': a classification needs a class"
+        ):
+            self.labels(tmp_path, ["2.0", "0.4"], "classification")

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from calib.data import load_recipe, open_calibration, open_validation, shipped_recipes
+from calib.data.selection import _calibration
 from calib.errors import CalibError, DatasetError
 
 GOOD = """schema: 1
@@ -223,3 +224,39 @@ class TestShipped:
         assert sample.inputs["input"].shape == (1, 32, 32)
         assert sample.inputs["input"].dtype == "float32"
         assert max(float(s.inputs["input"].max()) for s in calibration.subset(range(20))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "{kind: coco, annotations: a.json, path: v, class_ids: {a: 0}}",
+            "line 3, key source.class_ids.a: value should be a valid integer, got 'a'.",
+        ),
+        (
+            "{kind: coco, annotations: a.json, path: v, class_ids: 3}",
+            "line 3, key source.class_ids: expected 'contiguous' or 'as_is', got 3.",
+        ),
+        (
+            "{kind: torchvision, dataset: FashonMNIST, path: v}",
+            "got 'FashonMNIST'. Did you mean 'FashionMNIST'?",
+        ),
+    ],
+)
+def test_a_key_of_several_forms_gives_one_message(recipe_file, source, message):
+    with pytest.raises(DatasetError) as caught:
+        load_recipe(recipe_file(f"schema: 1\nname: mine\nsource: {source}\n"))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_default_of_samples_is_named_where_it_is_too_many(recipe_file):
+    # scikit-learn's digits are 1797.
+    text = GOOD.replace("  samples: 40\n", "") + "validation: {allow_overlap: true}\n"
+    recipe = load_recipe(recipe_file(text))
+    assert len(open_calibration(recipe)) == 512
+    few = recipe.open("calibration").subset(range(90))
+    with pytest.raises(
+        DatasetError, match=r"512 .* has 90\. That is the default: set calibration: {samples: …}"
+    ):
+        _calibration(recipe, few, None, None)

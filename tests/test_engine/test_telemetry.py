@@ -90,10 +90,12 @@ def test_units_and_names(nvml: FakeNvml) -> None:
 
 
 def test_it_samples_until_the_block_ends(nvml: FakeNvml) -> None:
+    before = set(threading.enumerate())
     sampler = sample(during=lambda: nvml.read.wait(30))
     assert len(sampler.readings.readings) >= 3
     assert len(sampler.readings.readings) == nvml.reads
-    assert not any(thread.daemon and thread.is_alive() for thread in threading.enumerate()[1:])
+    started = set(threading.enumerate()) - before
+    assert not any(thread.daemon and thread.is_alive() for thread in started)
 
 
 def test_it_ends_when_the_block_fails(nvml: FakeNvml) -> None:

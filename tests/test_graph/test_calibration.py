@@ -164,6 +164,28 @@ def test_options_that_cannot_be_meant(network: Path, arguments: dict, message: s
         calib.calibrate(network, dataset(), **arguments)
 
 
+def test_workers_read_the_same_samples(network: Path) -> None:
+    plain = calib.calibrate(network, dataset())
+    assert calib.calibrate(network, dataset(), workers=2).cache == plain.cache
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"workers": -1}, "--workers must be from 0 to 256, got -1"),
+        ({"workers": 2, "shards": 2}, "--workers and --shards cannot be combined"),
+    ],
+)
+def test_workers_that_cannot_be_meant(network: Path, arguments: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        calib.calibrate(network, dataset(), **arguments)
+
+
+def test_a_reader_has_no_workers(network: Path) -> None:
+    with pytest.raises(UsageError, match="--workers needs a recipe or a dataset"):
+        calib.calibrate(network, ({"x": np.zeros((1, 3, 8, 8), np.float32)} for _ in range(3)), workers=2)
+
+
 def test_failing_write_leaves_nothing_behind(
     network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

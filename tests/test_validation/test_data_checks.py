@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from calib import calibrate, check_data, validate
 from calib.data import Preprocess, from_arrays, load_recipe
-from calib.errors import UsageError
+from calib.errors import UsageError, ValidationError
 from calib.graph import OnnxModel, TensorSpec, load_model
 from calib.validation.batch_norms import NormProbe, find_norms
 from calib.validation.data_probe import Preparation, better_than
@@ -331,8 +331,16 @@ class TestCache:
         assert found["cache-range"].where == (str(cache),)
 
 
-def test_another_resizer_than_at_calibration_is_named(tmp_path):
-    """By the gate as by validation, which goes on."""
+def test_values_that_are_not_finite_are_a_finding_with_a_model_too(brightest_channel):
+    images, labels = channel_images()
+    images[7, 0, 0, 0] = np.nan
+    found = codes(check_data(from_arrays("a", {"x": images}, labels=labels), brightest_channel))
+    assert found["not-finite"].severity == "error"
+    assert found["not-finite"].where == ("a#7",)
+
+
+def test_another_resizer_than_at_calibration_is_refused(tmp_path):
+    """By the gate as by validation."""
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("torchvision")
     (tmp_path / "images").mkdir()
@@ -354,10 +362,11 @@ def test_another_resizer_than_at_calibration_is_named(tmp_path):
     assert found.severity == "error"
     assert "antialias: True → False" in found.message
     assert "resizer: Pillow, by torchvision.transforms.v2 → torch in float32" in found.message
-    results = validate(net.path, recipe("false"), cache=tmp_path / "m.cache", latency_count=0)
-    (warning,) = [text for text in results.warnings if "Preprocessing differs" in text]
-    assert "antialias: True → False" in warning
-    assert results.dataset.preprocess["resizer"].startswith("torch in float32")
+    with pytest.raises(ValidationError, match=r"resized otherwise: resizer: Pillow.*antialias: True → False"):
+        validate(net.path, recipe("false"), cache=tmp_path / "m.cache", latency_count=0)
+    results = validate(net.path, recipe("true"), cache=tmp_path / "m.cache", latency_count=0)
+    assert not any("Preprocessing differs" in text for text in results.warnings)
+    assert results.dataset.preprocess["resizer"].startswith("Pillow, by torchvision")
 
 
 class TestBatchNorms:

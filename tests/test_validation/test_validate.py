@@ -199,6 +199,13 @@ class TestResults:
             "--keep-float conv1 --allow-overlap"
         )
 
+    def test_workers_change_nothing_but_the_command(self, work: Path) -> None:
+        plain = run(work, precisions=["fp32"], latency_count=0)
+        read = run(work, precisions=["fp32"], latency_count=0, workers=2)
+        assert "--workers 2" in read.command
+        assert read.runs[0].metrics == plain.runs[0].metrics
+        assert read.dataset == plain.dataset
+
     def test_a_dataset_from_python(self, work: Path) -> None:
         dataset = from_arrays("mine", {"x": samples(9, 3, 8, 8)})
         results = validate(
@@ -376,6 +383,11 @@ class TestRefusals:
         with pytest.raises(error, match=match):
             run(work, out=work / "out", **options)
         assert not (work / "out").exists()
+
+    @pytest.mark.parametrize("workers", [-1, 257])
+    def test_workers_out_of_range(self, work: Path, workers: int) -> None:
+        with pytest.raises(UsageError, match=f"--workers must be from 0 to 256, got {workers}"):
+            run(work, precisions=["fp32"], workers=workers)
 
     def test_int8_without_a_cache_gives_the_commands(self, work: Path) -> None:
         with pytest.raises(UsageError) as caught:

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from calib.data.sources.base import listed
 from calib.data.truth import Boxes
 
-__all__ = ["BoxList", "faulty"]
+__all__ = ["BoxList", "beyond_notes", "faulty", "reaches_beyond"]
+
+_SLACK = 2.0
 
 Corners = tuple[float, float, float, float]
 
@@ -67,11 +70,15 @@ class BoxList:
         )
 
 
-def faulty(corners: Sequence[float]) -> str | None:
+def faulty(corners: Sequence[float], size: tuple[int, int] | None = None) -> str | None:
     """What is wrong with a box, or None.
 
-    >>> faulty((0, 0, 2, 2)), faulty((0, 0, 0, 2))
-    (None, 'width 0')
+    Args:
+        corners: Left, top, right, bottom in pixels.
+        size: Height and width of the image, where known.
+
+    >>> faulty((0, 0, 2, 2)), faulty((0, 0, 0, 2)), faulty((40, 0, 50, 2), (32, 32))
+    (None, 'width 0', 'outside of the image of 32 × 32 pixels, height × width')
     """
     if not all(map(math.isfinite, corners)):
         return "not finite"
@@ -79,4 +86,32 @@ def faulty(corners: Sequence[float]) -> str | None:
     for name, extent in (("width", right - left), ("height", bottom - top)):
         if extent <= 0:
             return f"{name} {extent:g}"
+    if size is not None and (right <= 0 or bottom <= 0 or left >= size[1] or top >= size[0]):
+        return f"outside of the image of {size[0]} × {size[1]} pixels, height × width"
     return None
+
+
+def reaches_beyond(corners: Sequence[float], size: tuple[int, int] | None) -> bool:
+    """Whether a box reaches further beyond the edges of its image than rounding explains.
+
+    >>> reaches_beyond((-3, 0, 4, 9), (9, 8)), reaches_beyond((0, 0, 9, 9), (8, 8))
+    (True, False)
+    """
+    if size is None:
+        return False
+    left, top, right, bottom = corners
+    return max(-left, -top, right - size[1], bottom - size[0]) > _SLACK
+
+
+def beyond_notes(names: list[str]) -> list[str]:
+    """What there is to say of such boxes: they are judged by as they are, as COCO's own tools do.
+
+    Args:
+        names: The boxes, as messages name them.
+    """
+    if not names:
+        return []
+    return [
+        f"{len(names)} boxes reach more than {_SLACK:g} pixels beyond their images, and are used as they "
+        f"are: {listed(names)}. Are they of images of another size?"
+    ]

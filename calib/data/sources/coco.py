@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from calib.data.dataset import Dataset
 from calib.data.sources.base import Opening, RelativePath, printable
-from calib.data.sources.boxes import BoxList, faulty
+from calib.data.sources.boxes import BoxList, beyond_notes, faulty, reaches_beyond
 from calib.data.sources.class_ids import ClassIds, read_id_map
 from calib.data.sources.findings import Findings
 from calib.data.sources.lists import inside_folder
@@ -26,7 +26,8 @@ class CocoSource(ImageFilesSource):
     """Images with the boxes of a COCO file of instances, in the file's order of images.
 
     Labels are `Boxes`: ``[left, top, width, height]`` becomes left, top, right, bottom in pixels of the
-    image. Crowds are kept and marked. Annotations without a box of positive size are left out and noted.
+    image. Crowds are kept and marked. Annotations without a box of positive size, or with one that lies
+    outside of the image altogether, are left out and noted.
 
     Attributes:
         kind: ``coco``.
@@ -54,7 +55,8 @@ class CocoSource(ImageFilesSource):
         images = _images(content, file)
         categories = _categories(content, file)
         numbers = self._numbers(categories, opening)
-        objects = _objects(content, file, images, numbers, findings)
+        beyond: list[str] = []
+        objects = _objects(content, file, images, numbers, findings, beyond)
         places = {}
         for image_id, (name, _) in images.items():
             if objects[image_id].classes or self.without_objects == "keep":
@@ -71,6 +73,7 @@ class CocoSource(ImageFilesSource):
         ]
         if left_out:
             notes.append(f"Passed over {left_out} images without objects (without_objects: skip).")
+        notes += beyond_notes(beyond)
         return image_dataset(
             self,
             opening,
@@ -137,6 +140,8 @@ def _images(content: Mapping[str, Any], file: Path) -> dict[int, tuple[str, tupl
             raise DatasetError(f"{file}: two images have the id {entry['id']}.")
         size = (entry.get("height"), entry.get("width"))
         found[entry["id"]] = (entry["file_name"], size if all(type(side) is int for side in size) else None)
+    if not found:
+        raise DatasetError(f"No samples: {file} lists no images.")
     names = [name for name, _ in found.values()]
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
@@ -157,6 +162,7 @@ def _objects(
     images: Mapping[int, Any],
     numbers: Mapping[int, int | None],
     findings: Findings,
+    beyond: list[str],
 ) -> dict[int, BoxList]:
     found = {image_id: BoxList() for image_id in images}
     needed = {"image_id": int, "category_id": int, "bbox": list}
@@ -171,11 +177,14 @@ def _objects(
         if entry["image_id"] not in found:
             findings.leave_out("annotations of images that are not listed", name)
             continue
-        corners, reason = _corners(entry["bbox"])
+        size = images[entry["image_id"]][1]
+        corners, reason = _corners(entry["bbox"], size)
         if reason is not None:
             findings.leave_out("annotations without a box", f"{name} ({reason})")
             continue
         number = numbers[category]
+        if reaches_beyond(corners, size):
+            beyond.append(name)
         if number is not None:
             area = entry.get("area")
             found[entry["image_id"]].add(
@@ -187,12 +196,14 @@ def _objects(
     return found
 
 
-def _corners(bbox: list[Any]) -> tuple[tuple[float, float, float, float], str | None]:
+def _corners(
+    bbox: list[Any], size: tuple[int, int] | None
+) -> tuple[tuple[float, float, float, float], str | None]:
     if len(bbox) != 4 or not all(isinstance(value, (int, float)) for value in bbox):
         return (0, 0, 0, 0), f"bbox {bbox!r:.60}"
     left, top, width, height = map(float, bbox)
     corners = (left, top, left + width, top + height)
-    return corners, faulty(corners)
+    return corners, faulty(corners, size)
 
 
 def _class_names(categories: Mapping[int, str], numbers: Mapping[int, int | None]) -> list[str] | None:

@@ -19,8 +19,9 @@ from calib.data.sources.folders import below, hidden
 from calib.data.sources.image_lists import open_list
 from calib.data.sources.labels import ClassNames, number_classes, read_class_names
 from calib.data.sources.lists import Columns
-from calib.data.sources.pictures import ENDINGS, ImageFilesSource
+from calib.data.sources.pictures import ENDINGS, MANY_FILES, ImageFilesSource
 from calib.errors import DatasetError
+from calib.progress import track
 
 __all__ = ["ENDINGS", "ImagesSource"]
 
@@ -199,7 +200,8 @@ def _list(folder: Path) -> _Listing:
 
 def _look_at(folder: Path, files: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Splits files into whole ones, and damaged ones with what is wrong."""
-    reasons = {file: _unusable_name(file) or damage(folder / file) for file in files}
+    looked_at = track(files, len(files), "Looking at images", least=MANY_FILES)
+    reasons = {file: _unusable_name(file) or damage(folder / file) for file in looked_at}
     broken = {file: reason for file, reason in reasons.items() if reason is not None}
     return [file for file in files if file not in broken], broken
 

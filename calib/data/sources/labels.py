@@ -89,9 +89,10 @@ def check_labels(
     if task != "classification":
         return tuple(labels), None
     if all(isinstance(label, str) for label in labels):
-        numbers = number_classes(labels, origin)
+        texts = _class_texts({f"label {i}": label for i, label in enumerate(labels)}, origin).values()
+        numbers = number_classes(texts, origin)
         names = None if all(name.isdigit() for name in numbers) else tuple(numbers)
-        return tuple(numbers[label] for label in labels), names
+        return tuple(numbers[text] for text in texts), names
     return tuple(_class_number(label, i, origin) for i, label in enumerate(labels)), None
 
 
@@ -213,8 +214,8 @@ def labels_of_texts(
     """Labels that a list gives as text.
 
     For a text recognition they stay text, for a regression they become floats. Otherwise whole numbers
-    are class numbers, and names are numbered: by ``class_names``, or sorted as text. Without a task
-    other numbers are taken as measured values.
+    are class numbers, and names are numbered: by ``class_names``, or sorted as text. Other numbers are
+    taken as measured values; a classification takes ``3.0`` as 3, and none with a fraction.
 
     Args:
         texts: Place of each label, for messages → the label.
@@ -240,20 +241,45 @@ def labels_of_texts(
     if empty is not None:
         raise DatasetError(f"{what}, {empty}: the label is empty.")
     names = None if class_names is None else tuple(class_names)
+    if names is None and task == "classification":
+        texts = _class_texts(texts, what)
     if all(text.isascii() and text.removeprefix("-").isdigit() for text in texts.values()):
         labels = tuple(int(text) + offset for text in texts.values())
         for place, label in zip(texts, labels, strict=True):
             _check_number(label, names, f"{what}, {place}", offset)
         return labels, names
-    if task is None and names is None and all(map(_is_number, texts.values())):
+    if names is None and task != "classification" and all(map(_is_number, texts.values())):
         return tuple(map(float, texts.values())), None
     if offset:
         raise DatasetError(f"{what}: label_offset is for class numbers, but labels are names.")
+    return _of_names(texts, names, what)
+
+
+def _of_names(
+    texts: Mapping[str, str], names: tuple[str, ...] | None, what: str
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
     numbers = number_classes(texts.values(), what) if names is None else {n: i for i, n in enumerate(names)}
     for place, text in texts.items():
         if text not in numbers:
             raise DatasetError(f"{what}, {place}: {text!r} is none of the {len(numbers)} class_names.")
     return tuple(numbers[text] for text in texts.values()), names or tuple(numbers)
+
+
+def _class_texts(texts: Mapping[str, str], what: str) -> Mapping[str, str]:
+    """Class numbers that were written as decimal numbers as whole ones; names as they are.
+
+    pandas writes 3.0 where some label of a column is missing. As names they would be sorted as text.
+    """
+    every = texts.values()
+    if not all(map(_is_number, every)) or all(text.isascii() and text.isdigit() for text in every):
+        return texts
+    for place, text in texts.items():
+        if not float(text).is_integer():
+            raise DatasetError(
+                f"{what}, {place}: label {text!r}: a classification needs a class number, a whole number "
+                "from 0, or a class name. Correct the labels or their column, or the recipe's task."
+            )
+    return {place: str(int(float(text))) for place, text in texts.items()}
 
 
 def _check_number(label: int, names: tuple[str, ...] | None, place: str, offset: int) -> None:

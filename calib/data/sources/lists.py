@@ -87,12 +87,27 @@ def read_list(path: Path, columns: Columns, endings: Sequence[str], noun: str = 
     mark = next((mark for mark in ("\t", ",") if mark in first), None)
     if mark is not None:
         return _table_rows(path, text, mark, columns, endings)
-    heading = {name.lower() for name in first.split()} <= {*_NAMES, *_LABELS}
+    words = first.split()
+    heading = {name.lower() for name in words} <= {*_NAMES, *_LABELS}
     if heading:
         del lines[next(iter(lines))]
     if not lines:
         raise DatasetError(f"No samples: {path} has a heading, but no entries.")
-    return _plain_rows(path, lines, endings)
+    rows = _plain_rows(path, lines, endings)
+    _check_plain(path, columns, rows[0].label is not None, words if heading else [])
+    return rows
+
+
+def _check_plain(path: Path, columns: Columns, labelled: bool, heading: Sequence[str]) -> None:
+    """Refuses columns that lines without commas and tabs do not have."""
+    for place, column in enumerate((columns.path, columns.label)):
+        known = [place, *heading[place : place + 1]] if labelled or not place else []
+        if column is not None and column not in known:
+            form = "a file name and, after the last blank, a label" if labelled else "a file name alone"
+            raise DatasetError(
+                f"{path} has no column {column!r}: its lines are {form}. Leave out columns, or write the "
+                "list with commas or tabs."
+            )
 
 
 def _plain_rows(path: Path, lines: dict[int, str], endings: Sequence[str]) -> list[ListRow]:

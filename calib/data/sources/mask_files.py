@@ -33,7 +33,7 @@ def read_mask(path: Path) -> Array:
     Raises:
         DatasetError: The file cannot be decoded, or has colours.
     """
-    pillow = require("PIL.Image", "torch", "Reading masks")
+    pillow = require("PIL.Image", "images", "Reading masks")
     try:
         with pillow.open(path) as image:
             mode, values = image.mode, np.asarray(image)
@@ -59,6 +59,7 @@ def mask_dataset(
     class_names: Sequence[str] | None = None,
     notes: Sequence[str] = (),
     id_map: Mapping[int, int | None] | None = None,
+    complete: bool = True,
 ) -> Dataset:
     """A dataset of images whose labels are masks in pixels of the model's input.
 
@@ -70,8 +71,10 @@ def mask_dataset(
         findings: Takes images whose mask is missing or damaged.
         class_names: Name of each class number.
         notes: What else is worth knowing.
-        id_map: Number in the mask → the model's number, or None for pixels that are not judged, as are
-            those whose number is not in it. None takes the numbers as they are.
+        id_map: Number in the mask → the model's number, or None for pixels that are not judged. None takes
+            the numbers as they are.
+        complete: Whether a number that is not in ``id_map`` is an error, but for 255; else its pixels are
+            not judged.
 
     Raises:
         DatasetError: No samples are left, or something was found and the recipe is strict.
@@ -101,7 +104,10 @@ def mask_dataset(
     def load_with_mask(index: int) -> Sample:
         sample = load(index)
         path = whole[ids[index]]
-        mask = _mapped(read_mask(path), numbers)
+        stored = read_mask(path)
+        if id_map is not None and complete:
+            _check_known(stored, id_map, path)
+        mask = _mapped(stored, numbers)
         assert sample.geometry is not None
         if mask.shape != sample.geometry.source:
             raise DatasetError(
@@ -111,6 +117,16 @@ def mask_dataset(
         return replace(sample, label=place_mask(mask, sample.geometry, preprocess))
 
     return replace(dataset, load=load_with_mask)
+
+
+def _check_known(mask: Array, id_map: Mapping[int, int | None], path: Path) -> None:
+    """Refuses a number that nobody said what it is: its pixels would silently not be judged."""
+    unknown = sorted(set(np.unique(mask).tolist()) - set(id_map) - {IGNORED})
+    if unknown:
+        raise DatasetError(
+            f"Mask {path}: number {unknown[0]} is not in id_map, nor is it said to be left out. Add it: "
+            f"{unknown[0]}: NUMBER, or {unknown[0]}: null."
+        )
 
 
 def _table(id_map: Mapping[int, int | None]) -> Array:

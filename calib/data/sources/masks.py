@@ -43,9 +43,9 @@ class MasksSource(ImageFilesSource):
         image_suffix: End of the images' names that the masks' names have not; only such files are used.
             If omitted, all image files, and the ending is dropped.
         mask_suffix: What the masks' names end with instead.
-        id_map: Number in the mask → the model's, null for what is not judged; numbers that are not in it
-            are not judged either. Or a YAML or JSON file of it, or ``cityscapes`` for its 19 classes.
-            If omitted, numbers are as they are.
+        id_map: Number in the mask → the model's, null for what is not judged, as 255 is; every number that
+            occurs must be in it. Or a YAML or JSON file of it, or ``cityscapes`` for its 19 classes, where
+            all others are not judged. If omitted, numbers are as they are.
         class_names: The classes in the order of their numbers, or a text file with one a line.
         input: Name of the model's input.
     """
@@ -76,6 +76,7 @@ class MasksSource(ImageFilesSource):
             class_names=names,
             notes=[f"Passed over {len(others)} other files: {listed(others)}."] if others else [],
             id_map=self._id_map(opening),
+            complete=self.id_map != "cityscapes",
         )
 
     def _files(self, folder: Path) -> tuple[list[str], list[str]]:

@@ -14,8 +14,12 @@ from calib.data.pixels import damage, prepare_image, read_size
 from calib.data.sources.base import Opening, SourceModel, printable
 from calib.data.sources.findings import Findings
 from calib.errors import DatasetError
+from calib.progress import track
 
-__all__ = ["ENDINGS", "ImageFilesSource", "image_dataset", "same_size", "usable_images"]
+__all__ = ["ENDINGS", "MANY_FILES", "ImageFilesSource", "image_dataset", "same_size", "usable_images"]
+
+MANY_FILES = 2000
+"""Fewer files than this are looked at without a word of progress."""
 
 
 ENDINGS = (
@@ -47,7 +51,7 @@ def usable_images(places: Mapping[str, Path], findings: Findings) -> list[str]:
         Ids, in the given order.
     """
     kept = []
-    for image_id, path in places.items():
+    for image_id, path in track(places.items(), len(places), "Looking at images", least=MANY_FILES):
         if not image_id.isprintable() and not _is_text(image_id):
             findings.leave_out("images whose name is not UTF-8", printable(image_id))
         elif not path.exists() and not path.is_symlink():

@@ -12,7 +12,7 @@ from pydantic import Field
 from calib.data.dataset import Dataset
 from calib.data.fingerprint import file_identity
 from calib.data.sources.base import Opening, RelativePath, listed
-from calib.data.sources.boxes import BoxList, faulty
+from calib.data.sources.boxes import BoxList, beyond_notes, faulty, reaches_beyond
 from calib.data.sources.findings import Findings
 from calib.data.sources.labels import ClassNames, read_class_names
 from calib.data.sources.lists import Columns, inside_folder, read_list
@@ -73,11 +73,12 @@ class VocSource(ImageFilesSource):
             return mask_dataset(self, opening, places, masks, findings=findings, class_names=class_names)
         annotations = {i: folder / "Annotations" / f"{PurePosixPath(i).stem}.xml" for i in kept}
         labels: dict[str, Boxes] = {}
+        beyond: list[str] = []
         for image_id, annotation in annotations.items():
             if not annotation.is_file():
                 findings.leave_out("images without an annotation file", image_id)
                 continue
-            boxes = self._boxes(annotation, names, findings)
+            boxes = self._boxes(annotation, names, findings, beyond)
             if same_size(image_id, places[image_id], boxes.size, findings):
                 labels[image_id] = boxes
         return image_dataset(
@@ -88,13 +89,15 @@ class VocSource(ImageFilesSource):
             findings=findings,
             class_names=names,
             notes=[
-                f"{file.name}: {len(stems)} images, {sum(len(b.classes) for b in labels.values())} objects."
+                f"{file.name}: {len(stems)} images, {sum(len(b.classes) for b in labels.values())} objects.",
+                *beyond_notes(beyond),
             ],
             stored=lambda image_id: file_identity(annotations[image_id]),
         )
 
-    def _boxes(self, path: Path, names: tuple[str, ...], findings: Findings) -> Boxes:
+    def _boxes(self, path: Path, names: tuple[str, ...], findings: Findings, beyond: list[str]) -> Boxes:
         root, objects = read_xml(path), BoxList()
+        size = _size(root)
         for number, element in enumerate(root.findall("object"), start=1):
             name = (element.findtext("name") or "").strip()
             if name not in names:
@@ -103,13 +106,15 @@ class VocSource(ImageFilesSource):
                     f"({listed(list(names), 5)}). Give the data's own class_names."
                 )
             corners = _corners(element.find("bndbox"), self.first_pixel)
-            reason = "no box" if corners is None else faulty(corners)
+            reason = "no box" if corners is None else faulty(corners, size)
             if corners is None or reason:
                 findings.leave_out("objects without a box", f"{path.name}, object {number} ({reason})")
                 continue
+            if reaches_beyond(corners, size):
+                beyond.append(f"{path.name}, object {number}")
             difficult = (element.findtext("difficult") or "0").strip() == "1"
             objects.add(corners, names.index(name), difficult=difficult)
-        return objects.boxes(_size(root))
+        return objects.boxes(size)
 
 
 def _stems(file: Path, findings: Findings) -> list[str]:

@@ -93,7 +93,7 @@ class _BoxJudge(Judge[_Answers]):
         if self._labelled:
             precision = self.precision
             if precision is None:
-                note = "nothing was measured: no image has an object that is to be found"
+                note = "no image has an object that is to be found"
                 found += [Figure(name, None, count, note=note) for name in AveragePrecision.names]
             else:
                 values = precision(np.ones((1, precision.units)))[0].tolist()
@@ -226,8 +226,9 @@ class DetectionTask(Task[_Answers]):
     def doubts(self, baseline: Judge[Any]) -> tuple[str, ...]:
         """No class in common, boxes out of place, or a low mAP."""
         assert isinstance(baseline, _BoxJudge)
-        if not baseline.truth or baseline.precision is None:
-            return ()
+        if baseline.precision is None:
+            reason = "no image has an object that is to be found" if baseline.truth else "there are no boxes"
+            return (f"{self.main} is not measured, only agreement with FP32: {reason}.",)
         answered = {int(label) for one in baseline.found for label in np.unique(one.classes)}
         wanted = {int(label) for one in baseline.truth for label in np.unique(one.classes)}
         doubt = "doubt the classes, the boxes' coordinates or the preprocessing before INT8."

@@ -84,7 +84,7 @@ class _PairJudge(Judge[Floats]):
             if statistic is not None:
                 values = list(statistic(np.ones((1, count)))[0].tolist())
             else:
-                note = note or "nothing was measured: fewer than two pairs, or embeddings that are not finite"
+                note = note or "fewer than two pairs, or embeddings that are not finite"
             names = ("spearman", "pearson")
             found = [
                 Figure(name, value, count, unit="", note=note)

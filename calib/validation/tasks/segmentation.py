@@ -121,7 +121,7 @@ class _PixelJudge(Judge[_Answers]):
         count, found = len(self._pixels), []
         if self._labelled:
             mean = self.mean_iou
-            note = "" if mean is not None else "nothing was measured: no pixel of a mask is judged"
+            note = "" if mean is not None else "no pixel of a mask is judged"
             value = None if mean is None else float(mean(np.ones((1, mean.units)))[0, 0])
             pixels = self._matrix.sum()
             accuracy = float(np.trace(self._matrix) / pixels) if pixels else None

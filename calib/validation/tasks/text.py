@@ -88,7 +88,7 @@ class _TextJudge(Judge[_Answers]):
         if self._labelled:
             characters = sum(self._lengths)
             error = sum(self._edits) / characters if characters else None
-            note = "" if characters else "nothing was measured: all labels are empty"
+            note = "" if characters else "all labels are empty"
             found = [
                 Figure("exact_match", None, count, sum(self._right)),
                 Figure("CER", error, count, higher_is_better=False, note=note),

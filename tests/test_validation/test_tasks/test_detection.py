@@ -226,7 +226,7 @@ class TestLabels:
     def test_no_object_at_all(self) -> None:
         found = judged(TASK, numbered([truth(), truth()]), end2end([], []))
         mean = metrics(found)["mAP"]
-        expected = "nothing was measured: no image has an object that is to be found"
+        expected = "no image has an object that is to be found"
         assert (mean.value, mean.note) == (None, expected)
 
 
