@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from calib.validation.baseline import Baseline, ids_digest
+from calib.validation.consistency import baseline_problems, figure_problems, missing_labels
 from calib.validation.provenance import differing_keys
 from calib.validation.results import Metric, OutputError, PrecisionRun, Results
 from calib.validation.verdicts import GateOutcome, Verdict
@@ -21,7 +22,7 @@ def _outcome(subject: str, problem: str, good: str, *, run: str = "", against: s
 
 
 def check_integrity(results: Results) -> tuple[GateOutcome, ...]:
-    """Checks that results hold samples, a baseline, candidates, and finite figures.
+    """Checks that results hold samples, a baseline, candidates, and finite figures that fit their answers.
 
     Args:
         results: What a validation run found.
@@ -33,7 +34,7 @@ def check_integrity(results: Results) -> tuple[GateOutcome, ...]:
         _outcome("samples", _sample_problem(results), f"{len(results.sample_ids)} samples"),
         _outcome("runs", _run_problem(results), f"{len(results.runs)} runs with an FP32 reference"),
         *(
-            _outcome("values", "; ".join(_value_problems(run)), "all values are finite", run=run.label)
+            _outcome("values", "; ".join(_problems(results, run)), "all values are finite", run=run.label)
             for run in results.runs
         ),
     )
@@ -51,7 +52,7 @@ def _sample_problem(results: Results) -> str:
     ):
         if values is not None and len(values) != count:
             return f"{len(values)} {name} for {count} samples: the results file was cut or edited"
-    return ""
+    return missing_labels(results)
 
 
 def _run_problem(results: Results) -> str:
@@ -65,6 +66,15 @@ def _run_problem(results: Results) -> str:
     return ""
 
 
+def _problems(results: Results, run: PrecisionRun) -> list[str]:
+    found = _value_problems(run)
+    if not found:
+        found = [*figure_problems(results, run)]
+        if found:
+            found[0] = f"the results file was edited, so validate again: {found[0]}"
+    return _first(found)
+
+
 def _value_problems(run: PrecisionRun) -> list[str]:
     found = [problem for output in run.outputs if (problem := _output_problem(output))]
     found += [
@@ -72,9 +82,11 @@ def _value_problems(run: PrecisionRun) -> list[str]:
         for metric in run.metrics
         if not all(map(math.isfinite, _numbers(metric)))
     ]
-    if len(found) > _SHOWN:
-        return [*found[:_SHOWN], f"and {len(found) - _SHOWN} more"]
     return found
+
+
+def _first(found: list[str]) -> list[str]:
+    return [*found[:_SHOWN], f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else found
 
 
 def _numbers(metric: Metric) -> Iterator[float]:
@@ -105,13 +117,21 @@ def check_identity(results: Results, baseline: Baseline, *, partial: bool = Fals
         partial: Whether runs of the baseline may be missing now.
 
     Returns:
-        An outcome for the model, one for the data and one for the runs.
+        An outcome for the model, one for the data and one for the runs; one for the baseline's figures where
+        they do not fit its own answers.
     """
+    edited = baseline_problems(baseline)
     missing = "" if partial else _missing_runs(results, baseline)
     return (
         _outcome("model", _model_problem(results, baseline), "the same model", against="baseline"),
         _outcome("data", _data_problem(results, baseline), "the same data", against="baseline"),
         _outcome("runs", missing, "all of the baseline's runs are there", against="baseline"),
+        *(
+            _outcome(
+                "baseline", f"{problem}: the baseline was edited, so make it again", "", against="baseline"
+            )
+            for problem in edited[:_SHOWN]
+        ),
     )
 
 
