@@ -225,8 +225,8 @@ def _recall_problems(
         ):
             said = "no samples" if found is None else f"{found:.6g} of {count} samples"
             yield (
-                f"the recall of class {one.label} is stated as {one.value} of {one.count} samples, and labels "
-                f"and predictions give {said}"
+                f"the recall of class {one.label} is stated as {one.value} of {one.count} samples, and "
+                f"labels and predictions give {said}"
             )
 
 
