@@ -31,6 +31,8 @@ def compare_with_baseline(
 ) -> tuple[Change, ...]:
     """Puts every figure of results beside the baseline's.
 
+    A change whose interval reaches to both sides of none is "not significant".
+
     Args:
         results: Of the same samples as the baseline.
         baseline: What they are compared with.
@@ -107,14 +109,20 @@ def _with_interval(
     drawn = paired_draws(stored.draws.get(change.figure), run.draws.get(change.figure), run.label)
     if drawn is not None and change.before is not None and change.after is not None:
         low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5)).tolist()
-        return replace(change, low=low, high=high)
+        return _doubted(replace(change, low=low, high=high))
     packed = stored.outcomes.get(change.figure)
     ours = hits_of(results, run, change.figure) if packed is not None else None
     if packed is None or ours is None or len(ours) != samples:
         return change
     theirs = unpack_hits(packed, samples, f"baseline {run.label} {change.figure}")
     interval = difference_interval(PairedTable.from_hits(theirs, ours))
-    return replace(change, low=interval.low, high=interval.high)
+    return _doubted(replace(change, low=interval.low, high=interval.high))
+
+
+def _doubted(change: Change) -> Change:
+    if change.status not in ("better", "worse") or change.low is None or change.high is None:
+        return change
+    return replace(change, status="not significant") if change.low <= 0 <= change.high else change
 
 
 def calmed(outcome: GateOutcome) -> GateOutcome:
@@ -128,7 +136,8 @@ def calmed(outcome: GateOutcome) -> GateOutcome:
     if outcome.gate == "max_latency_ratio":
         within, size = max(value, 1 / value) <= noise, f"{noise:.4g} times"
     elif outcome.gate == "max_drop":
-        within, size = 0 < abs(value) <= noise, f"{100 * noise:.4g} points"
+        within = 0 < abs(value) <= noise
+        size = f"{100 * noise:.4g} points" if outcome.unit == "share" else f"{noise:.4g}"
     else:
         return outcome
     if not within:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,6 +65,7 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
         p_worse=p_worse,
         note="; ".join(part for part in (case.rule.threshold.warning, note) if part),
         noise=before.noise,
+        builds=case.builds,
     )
 
 
@@ -105,9 +108,16 @@ def judge_class_figures(case: Case) -> GateOutcome:
     It passes where every class surely keeps the threshold, which needs no correction, and fails where one
     class surely does not, after Holm's correction over the classes. A class without a standard error is
     undecided by itself.
+
+    Against a stored baseline the drop is before − now, and its standard error at most the sum of both runs'
+    against FP32: sd(X − Y) ≤ sd(X) + sd(Y). That takes FP32's figure of the class to be what it was.
     """
     name, margin = f"{case.run.class_metric} of a class", case.rule.threshold.value
-    known = [one for one in case.run.classes if one.drop is not None]
+    missing = _no_classes(case)
+    if missing:
+        return case.outcome("fail", missing, subject=name)
+    classes = case.run.classes if case.baseline is None else _since_baseline(case)
+    known = [one for one in classes if one.drop is not None]
     if not known:
         return case.outcome("fail", "nothing was measured: no class has a figure on both sides", subject=name)
     p_values, p_worse = zip(*(_class_test(one, margin) for one in known), strict=True)
@@ -126,11 +136,61 @@ def judge_class_figures(case: Case) -> GateOutcome:
         low=None if reach is None else drop - reach,
         high=None if reach is None else drop + reach,
         confidence=0.95,
-        method="normal approximation with the bootstrap's standard error of each class",
+        method=_class_method(case),
         p_value=max(p_values),
         p_worse=min(holm(p_worse)),
-        note=f"{undecided} of {len(known)} classes are undecided by themselves" if undecided else "",
+        note=_class_note(case, known, undecided),
     )
+
+
+def _no_classes(case: Case) -> str:
+    """Why classes cannot be judged against the stored baseline; empty where they can."""
+    if case.baseline is None:
+        return ""
+    if case.stored is None:
+        return f"the baseline has no run {case.run.label} (its runs: {', '.join(case.baseline.runs)})"
+    if case.stored.class_metric == case.run.class_metric:
+        return ""
+    kept = (
+        f"{case.stored.class_metric} of each class" if case.stored.class_metric else "no figures of classes"
+    )
+    return f"the baseline keeps {kept}, not {case.run.class_metric}: make it again with --update-baseline"
+
+
+def _class_method(case: Case) -> str:
+    said = "normal approximation with the bootstrap's standard error of each class"
+    return said if case.baseline is None else f"{said}, at most the sum of both runs' against FP32"
+
+
+def _class_note(case: Case, known: Sequence[ClassFigure], undecided: int) -> str:
+    notes = [case.rule.threshold.warning]
+    if undecided:
+        notes.append(f"{undecided} of {len(known)} classes are undecided by themselves")
+    if case.baseline is not None and any(one.drop_error is None for one in known):
+        notes.append("of some classes FP32's own figure is not what it was, or no spread is known")
+    return "; ".join(note for note in notes if note)
+
+
+def _since_baseline(case: Case) -> tuple[ClassFigure, ...]:
+    """Each class' drop since the baseline, with the most that its standard error can be."""
+    stored, fp32 = case.stored, case.baseline.find(case.reference) if case.baseline else None
+    assert stored is not None
+    now = {one.label: one.value for one in case.reference.classes}
+    before = {} if fp32 is None else fp32.class_values
+    found = []
+    for one in case.run.classes:
+        old, error = stored.class_values.get(str(one.label)), stored.class_errors.get(str(one.label))
+        drop = None if old is None or one.value is None else old - one.value
+        if drop is not None and abs(drop) <= _ROUNDING:
+            drop = 0.0
+        same = _same(now.get(one.label), before.get(str(one.label)))
+        whole = None if not same or error is None or one.drop_error is None else error + one.drop_error
+        found.append(replace(one, drop=drop, drop_error=whole))
+    return tuple(found)
+
+
+def _same(first: float | None, second: float | None) -> bool:
+    return first is not None and second is not None and abs(first - second) <= _ROUNDING
 
 
 def _moved(drop: float) -> str:
