@@ -55,9 +55,24 @@ def compare_with_baseline(
             figure = before.get(name)
             if spread is None and figure is not None:
                 spread = figure.noise
-            change = _change(run.label, name, figure, after.get(name), spread)
+            change = _exact(_change(run.label, name, figure, after.get(name), spread), run, figure)
             found.append(_with_interval(change, results, run, stored, baseline.samples))
     return tuple(found)
+
+
+_NO_ERROR = "no error at all"
+
+
+def _exact(change: Change, run: PrecisionRun, before: BaselineFigure | None) -> Change:
+    """An SQNR that is not measured since there is no error says so."""
+    if change.status not in ("new", "missing", "not measured") or change.unit != "dB":
+        return change
+    notes = {sqnr_name(one.output): one.note for one in run.outputs if one.verdict == "equal"}
+    now = notes.get(change.figure, "").startswith(_NO_ERROR)
+    then = before is not None and before.note.startswith(_NO_ERROR)
+    if not now and not then:
+        return change
+    return replace(change, status="same" if now and then else "no error now" if now else "no error before")
 
 
 def circumstances_since(results: Results, baseline: Baseline) -> tuple[str, ...]:

@@ -28,7 +28,8 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
 
     p = (1 + resamples at or beyond the threshold) / (resamples + 1), and likewise on the other side. Where no
     resample differs from another, no sample moved: a drop of m, of a figure between 0 and 1, takes at least a
-    share m of samples that move, and that none of n was among them has the chance (1 − m)ⁿ.
+    share m of samples that move, and that none of n was among them has the chance (1 − m)ⁿ. Of other figures
+    m is taken as a part of the figure itself.
 
     Args:
         case: The gate.
@@ -50,11 +51,19 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
         and not drops.any()
     ):
         value = 0.0
-    p_value, p_worse, note = _p_values(drops, margin, now.count, case.alpha)
+    # What the whole figure is, in the unit of the threshold.
+    whole = 1.0 if relative or now.unit == "share" or not before.value else abs(before.value)
     low, high = np.percentile(drops, [100 * case.alpha, 100 * (1 - case.alpha)]).tolist()
+    if _unmoved(drops):
+        p_value, p_worse = (1 - min(1.0, margin / whole)) ** now.count, 1.0
+        high = whole * (1 - case.alpha ** (1 / now.count))
+        note = _needed(margin / whole, now.count, case.alpha)
+    else:
+        p_value, p_worse, note = *_p_values(drops, margin), ""
+    verdict = decide(p_value, p_worse, case.alpha)
     return case.outcome(
-        decide(p_value, p_worse, case.alpha),
-        _reason(now, before, value, high, case, relative),
+        verdict,
+        _reason(now, before, value, ("at least", low) if verdict == "fail" else ("at most", high), case),
         subject=now.name,
         value=value,
         low=low,
@@ -69,13 +78,14 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
     )
 
 
-def _p_values(drops: Floats, margin: float, count: int, alpha: float) -> tuple[float, float, str]:
-    """Of "the threshold is not kept", of "it is kept", and what to know of them."""
-    if bool((drops == drops[0]).all()) and abs(drops[0]) < 1e-12:
-        chance = (1 - min(1.0, margin)) ** count
-        return chance, 1.0, _needed(margin, count, alpha)
+def _unmoved(drops: Floats) -> bool:
+    return bool((drops == drops[0]).all()) and abs(drops[0]) < 1e-12
+
+
+def _p_values(drops: Floats, margin: float) -> tuple[float, float]:
+    """Of "the threshold is not kept" and of "it is kept"."""
     total = len(drops) + 1
-    return (1 + int((drops >= margin).sum())) / total, (1 + int((drops <= margin).sum())) / total, ""
+    return (1 + int((drops >= margin).sum())) / total, (1 + int((drops <= margin).sum())) / total
 
 
 def _needed(margin: float, count: int, alpha: float) -> str:
@@ -86,9 +96,8 @@ def _needed(margin: float, count: int, alpha: float) -> str:
     return said if needed <= count else f"{said}; about {needed} would decide it"
 
 
-def _reason(
-    now: Metric, before: BaselineFigure, value: float, high: float, case: Case, relative: bool
-) -> str:
+def _reason(now: Metric, before: BaselineFigure, value: float, bound: tuple[str, float], case: Case) -> str:
+    relative = case.rule.gate == "max_relative_drop"
     share = now.unit == "share" or relative
     scale, unit = (100.0, "%" if relative else " points") if share else (1.0, f" {now.unit}".rstrip())
     moved = "did not change"
@@ -99,7 +108,8 @@ def _reason(
     assert now.value is not None
     change = f"{now.name} {moved} ({plain(before.value)} → {plain(now.value)})"
     sure = f"{plain(100 * (1 - case.alpha))}% confidence"
-    return f"{change}; a loss of at most {plain(scale * high, 3)}{unit} at {sure}"
+    word, end = bound
+    return f"{change}; a loss of {word} {plain(scale * end, 3)}{unit} at {sure}"
 
 
 def judge_class_figures(case: Case) -> GateOutcome:
