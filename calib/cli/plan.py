@@ -91,9 +91,10 @@ def _text(plan: SamplePlan) -> str:
     share = plan.unit == "share"
     margin = describe_points(plan.margin) if share else f"{plain(plan.margin)} {plan.unit}".rstrip()
     moves = "drop" if plan.higher_is_better else "rise"
+    true = plain((100 if share else 1) * plan.expected_drop)
     lines = [
         f"{plan.samples:,} samples show with {plain(100 * plan.power)}% chance that {plan.metric} {moves}s "
-        f"by less than {margin}, where the true {moves} is {plain((100 if share else 1) * plan.expected_drop)}."
+        f"by less than {margin}, where the true {moves} is {true}."
     ]
     if plan.cautious_samples is not None and plan.cautious_samples > plan.samples:
         what = "disagreement" if plan.spread is None else "spread"

@@ -207,9 +207,9 @@ class TopKCounter:
     def hits(self) -> dict[str, npt.NDArray[np.bool_]]:
         """Whether each sample is right, or FP32's answer, shape [samples], by the name of the figure.
 
-        Right answers only with labels; agreement of top-1 is left out, since predictions tell it.
+        Right answers only with labels.
         """
-        known = {"top1": self._right_1}
+        known = {"top1": self._right_1, f"top1{_AGREEMENT}": self._same_1}
         if self._classes > self._k:
             known |= {self._top_k: self._right_k, f"{self._top_k}{_AGREEMENT}": self._same_k}
         return {name: np.frombuffer(bytes(right), np.bool_) for name, right in known.items() if right}

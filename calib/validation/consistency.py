@@ -72,12 +72,23 @@ def _answer_problems(results: Results, run: PrecisionRun) -> Iterator[str]:
     for name in run.outcomes:
         if name not in stated:
             yield f"there are answers to each sample for {name}, and no figure of that name"
-    by_class = answer_hits(results, run)
-    if by_class is not None and "top1" in run.outcomes:
-        packed = _packed(results, run, "top1")
-        if not np.array_equal(packed, by_class):
-            count = int((packed != by_class).sum())
-            yield f"top1: {count} packed answers are not what labels and predictions say"
+    by_class = {"top1": answer_hits(results, run), f"top1{_AGREEMENT}": _agreement(results, run)}
+    for name, hits in by_class.items():
+        if hits is None or name not in run.outcomes:
+            continue
+        packed = _packed(results, run, name)
+        if not np.array_equal(packed, hits):
+            yield f"{name}: {int((packed != hits).sum())} packed answers are not what labels and predictions say"
+
+
+def _agreement(results: Results, run: PrecisionRun) -> Hits | None:
+    """Whether a run's class is FP32's of the same results."""
+    reference = next((one for one in results.runs if one.role == "baseline"), None)
+    if reference is None or run.predictions is None or reference.predictions is None:
+        return None
+    ours, theirs = np.asarray(run.predictions), np.asarray(reference.predictions)
+    same: Hits = (ours == theirs) & (ours >= 0)
+    return same
 
 
 def _packed(results: Results, run: PrecisionRun, name: str) -> Hits:
@@ -90,7 +101,7 @@ def _metric_problems(results: Results, run: PrecisionRun) -> Iterator[str]:
     for metric in run.metrics:
         if metric.value is None or not math.isfinite(metric.value):
             continue
-        yield from _share_problems(metric, _hits(results, run, metric.name, reference))
+        yield from _share_problems(metric, _hits(results, run, metric.name))
         if metric.name in run.outcomes or metric.successes is not None:
             continue
         yield from _draw_problems(metric, run)
@@ -111,19 +122,13 @@ def _close(first: float, second: float, tolerance: float) -> bool:
     return abs(first - second) <= tolerance * max(1.0, abs(first), abs(second))
 
 
-def _hits(results: Results, run: PrecisionRun, name: str, reference: PrecisionRun | None) -> Hits | None:
+def _hits(results: Results, run: PrecisionRun, name: str) -> Hits | None:
     """The samples that a share counts, as far as the file tells."""
     if name in run.outcomes:
         return _packed(results, run, name)
     if name == "top1":
         return answer_hits(results, run)
-    if name != f"top1{_AGREEMENT}" or reference is None:
-        return None
-    if run.predictions is None or reference.predictions is None:
-        return None
-    ours, theirs = np.asarray(run.predictions), np.asarray(reference.predictions)
-    same: Hits = (ours == theirs) & (ours >= 0)
-    return same
+    return _agreement(results, run) if name == f"top1{_AGREEMENT}" else None
 
 
 def _share_problems(metric: Metric, hits: Hits | None) -> Iterator[str]:

@@ -110,7 +110,7 @@ class TestPilot:
         ({"margin": 0.01, "disagreement": 0.03, "expected_drop": 0.01}, "must be below the margin"),
         ({"margin": 0.05, "disagreement": 0.01, "expected_drop": 0.02}, "cannot come from answers"),
         ({"margin": 0.01, "disagreement": 0.03, "power": 1.0}, "Power lies between"),
-        ({"margin": 0.01, "disagreement": 0.03, "metric": "map"}, "Unknown metric 'map'"),
+        ({"margin": 0.01, "disagreement": 0.03, "metric": "map"}, "How far map varies"),
         ({"margin": 0.01, "baseline": 76}, "above 0 % and up to 100 %; got 7600 %"),
         ({"margin": 0.01, "disagreement": 0.03, "pilot": made.classifier()}, "not both"),
         ({"margin": 1e-6, "disagreement": 0.03}, "a billion samples"),
@@ -171,7 +171,7 @@ class TestSpread:
     def test_mistakes(self) -> None:
         pilot, _ = self.regression(60)
         with pytest.raises(
-            ValidationError, match=r"no candidate whose mAP can be .* planned for: MAE, RMSE, R2"
+            ValidationError, match=r"no candidate whose mAP can .* planned for: MAE, RMSE, R2"
         ):
             plan_samples(margin=0.01, metric="mAP", pilot=pilot)
         with pytest.raises(ValidationError, match="no run 'INT4'"):
