@@ -101,7 +101,7 @@ def p_text(one: GateOutcome) -> str:
 
 
 def _change_text(change: Change) -> str:
-    before, after = _figure(change.before, change.unit), _figure(change.after, change.unit)
+    before, after = _figure(change.before, change), _figure(change.after, change)
     ends = _flipped(change)
     interval = "" if ends == numbers.MISSING else f", change {ends} (95% interval)"
     noise = "" if change.noise is None else f", rebuild noise {_noise(change)}"
@@ -119,9 +119,11 @@ def _flipped(change: Change) -> str:
     return f"{' to '.join(ends)} {change.unit}".rstrip()
 
 
-def _figure(value: float | None, unit: str) -> str:
+def _figure(value: float | None, change: Change) -> str:
+    unit = change.unit
     if value is None:
-        return "null"
+        exact = change.status.startswith("no error") or (unit, change.status) == ("dB", "same")
+        return "no error" if exact else "null"
     if unit == "share":
         return numbers.percent(value)
     return (
@@ -167,8 +169,8 @@ def changes_table(report: CheckReport) -> Table | None:
         (
             Cell(visible(change.run)),
             Cell(visible(change.figure)),
-            Cell(_figure(change.before, change.unit)),
-            Cell(_figure(change.after, change.unit)),
+            Cell(_figure(change.before, change)),
+            Cell(_figure(change.after, change)),
             Cell(_flipped(change)),
             Cell(change.status, tone=_TONES.get(change.status, "")),
         )

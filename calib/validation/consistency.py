@@ -78,7 +78,8 @@ def _answer_problems(results: Results, run: PrecisionRun) -> Iterator[str]:
             continue
         packed = _packed(results, run, name)
         if not np.array_equal(packed, hits):
-            yield f"{name}: {int((packed != hits).sum())} packed answers are not what labels and predictions say"
+            count = int((packed != hits).sum())
+            yield f"{name}: {count} packed answers are not what labels and predictions say"
 
 
 def _agreement(results: Results, run: PrecisionRun) -> Hits | None:

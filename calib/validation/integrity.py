@@ -14,6 +14,7 @@ from calib.validation.verdicts import GateOutcome, Verdict
 __all__ = ["check_identity", "check_integrity"]
 
 _SHOWN = 3
+_SOUND = "all values are finite and fit the answers"
 
 
 def _outcome(subject: str, problem: str, good: str, *, run: str = "", against: str = "") -> GateOutcome:
@@ -38,7 +39,7 @@ def check_integrity(results: Results) -> tuple[GateOutcome, ...]:
             _outcome(
                 "values",
                 _values_text(run, None if broken else results),
-                "all values are finite",
+                _SOUND,
                 run=run.label,
             )
             for run in results.runs

@@ -353,3 +353,40 @@ def test_a_change_on_both_sides_of_none_is_not_called_better_or_worse() -> None:
     report = check(replace(old, runs=(old.runs[0], int8)), baseline=make_baseline(old), max_drop="20%")
     (change,) = [one for one in report.changes if (one.run, one.figure) == ("INT8", "mIoU")]
     assert change.status == "not significant"
+
+
+def test_an_output_that_has_no_error_any_more_is_not_missing() -> None:
+    from calib.report.qualification_text import qualification_text
+
+    old = segmentation(0.05)
+    (output,) = old.runs[1].outputs
+    exact = replace(
+        output, sqnr_db=None, max_abs=0.0, verdict="equal", note="no error at all; SQNR is infinite"
+    )
+    new = replace(old, runs=(old.runs[0], replace(old.runs[1], outputs=(exact,))))
+    for sides, status in (
+        ((old, new), "no error now"),
+        ((new, old), "no error before"),
+        ((new, new), "same"),
+    ):
+        found = compare(*sides, margin="50%")
+        (shift,) = [one for one in found.shifts if one.figure.startswith("SQNR")]
+        assert (shift.status, found.faults) == (status, ())
+        report = check(sides[1], baseline=make_baseline(sides[0]), max_drop="50%")
+        (change,) = [one for one in report.changes if one.figure.startswith("SQNR")]
+        assert change.status == status
+    assert "24.6 dB → no error: no error now" in qualification_text(compare(old, new))
+    assert "24.6 dB → no error: no error now" in check_text(
+        check(new, baseline=make_baseline(old), max_drop="50%")
+    )
+
+
+def test_where_nothing_moved_the_bound_is_of_the_samples() -> None:
+    found = only(check(segmentation(0.0), max_drop="1%"), "max_drop")
+    assert found.high == pytest.approx(1 - 0.05 ** (1 / 60))
+    assert "a loss of at most 4.87 points" in found.reason
+    same = regression(0.0)
+    value = same.runs[0].metrics[0].value
+    assert value is not None
+    # A rise of a tenth of its value: (1 − 0.1)²⁰⁰ = 7e-10, in whatever unit.
+    assert only(check(same, max_drop=f"MAE={value / 10}"), "max_drop").p_value == pytest.approx(0.9**200)
