@@ -112,34 +112,53 @@ def imagenet_samples(root: Path) -> Path:
     return root
 
 
-def page(random: np.random.Generator, side: int = 320) -> tuple[Image.Image, np.ndarray]:
-    """A light page with three lines of text, and its mask: 1 in each line's box, shrunk as DB's truth is.
+Box = tuple[int, int, int, int]
 
-    A box of area A and circumference L loses A·(1 − 0.4²)/L on each side: "Real-time Scene Text Detection
-    with Differentiable Binarization", section 3.4. The detector was trained to answer this.
-    """
+
+def page(random: np.random.Generator, side: int = 320) -> tuple[Image.Image, list[Box]]:
+    """A light page with three lines of text, and each line's left, top, width and height."""
     image = Image.new("RGB", (side, side), (235,) * 3)
-    mask = np.zeros((side, side), np.uint8)
-    top = 20
+    boxes, top = [], 20
     for text in line_texts(3, int(random.integers(2**31))):
         line = line_image(text, random, size=int(random.integers(18, 30)))
         left = int(random.integers(5, 60))
         image.paste(line, (left, top))
-        cut = round(line.height * line.width * (1 - 0.4**2) / (2 * (line.height + line.width)))
-        mask[top + cut : top + line.height - cut, left + cut : left + line.width - cut] = 1
+        boxes.append((left, top, line.width, line.height))
         top += line.height + int(random.integers(20, 50))
-    return image, mask
+    return image, boxes
+
+
+def shrunk(boxes: list[Box], side: int) -> np.ndarray:
+    """A mask with 1 in each box, shrunk as the truth was that the detector learned.
+
+    A box of area A and circumference L loses A·(1 − 0.4²)/L on each side: "Real-time Scene Text Detection
+    with Differentiable Binarization", section 3.4.
+    """
+    mask = np.zeros((side, side), np.uint8)
+    for left, top, width, height in boxes:
+        cut = round(height * width * (1 - 0.4**2) / (2 * (height + width)))
+        mask[top + cut : top + height - cut, left + cut : left + width - cut] = 1
+    return mask
 
 
 def pages(root: Path, count: int, seed: int = 0) -> Path:
-    """Pages of text below pages/, and below areas/ masks of where the text is."""
+    """Pages of text below pages/, masks of the text below areas/, and boxes of the lines in lines.json."""
     for folder in ("pages", "areas"):
         (root / folder).mkdir(parents=True)
     random = np.random.default_rng(seed)
+    images: list[dict[str, object]] = []
+    lines: list[dict[str, object]] = []
     for index in range(count):
-        image, mask = page(random)
+        image, boxes = page(random)
         image.save(root / "pages" / f"{index:03}.png")
-        Image.fromarray(mask).save(root / "areas" / f"{index:03}.png")
+        Image.fromarray(shrunk(boxes, image.width)).save(root / "areas" / f"{index:03}.png")
+        size = {"height": image.height, "width": image.width}
+        images.append({"id": index, "file_name": f"{index:03}.png", **size})
+        for box in boxes:
+            line = {"id": len(lines) + 1, "image_id": index, "category_id": 1, "iscrowd": 0}
+            lines.append({**line, "bbox": box, "area": box[2] * box[3]})
+    content = {"images": images, "annotations": lines, "categories": [{"id": 1, "name": "line"}]}
+    (root / "lines.json").write_text(json.dumps(content))
     return root
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,8 @@ def run_pipeline(
     *,
     batch_size: int = 16,
     methods: Sequence[str] = METHODS,
+    target: str = "tensorrt-8.6",
+    shapes: Sequence[str] = (),
     **validation: Any,
 ) -> Outcome:
     """Calibrates by each method, quantizes, checks the models, validates and reports.
@@ -99,6 +102,8 @@ def run_pipeline(
         out: Folder for everything that is made.
         batch_size: Samples a batch.
         methods: Of calibration.
+        target: Of the Q/DQ models.
+        shapes: Of the inputs of an INT8 engine; TensorRT-RTX builds it where it is installed.
         validation: More arguments of ``calib.validate``.
     """
     caches, pairs = [], {}
@@ -106,9 +111,14 @@ def run_pipeline(
         cache = out / f"{method}.cache"
         calib.calibrate(model, data, method=method, batch_size=batch_size, out=cache)
         quantized = out / f"{method}.onnx"
-        calib.quantize(model, cache, out=quantized)
+        calib.quantize(model, cache, target=target, out=quantized)
         pairs[method] = _checked_pairs(quantized)
         caches.append(cache)
+    if shapes and find_spec("tensorrt_rtx_bindings") is not None:
+        engine = out / "int8.engine"
+        options = {"precision": "int8", "cache": caches[-1], "shapes": shapes}
+        calib.build(model, **options, flavour="tensorrt_rtx", out=engine)
+        assert engine.stat().st_size > 10_000
     results = calib.validate(
         model,
         data,

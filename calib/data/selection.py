@@ -170,9 +170,9 @@ def _calibration(recipe: Recipe, dataset: Dataset, samples: int | None, seed: in
 
 def _of_classes(recipe: Recipe, dataset: Dataset) -> Dataset:
     """The dataset as the choice looks at it: what lines of text say is no class."""
-    if recipe.task is None or recipe.task.kind != "text":
-        return dataset
-    return replace(dataset, labels=None)
+    kind = None if recipe.task is None else recipe.task.kind
+    texts = kind == "custom" and any(isinstance(label, str) for label in dataset.labels or ())
+    return replace(dataset, labels=None) if kind == "text" or texts else dataset
 
 
 def _warnings(chosen: Dataset, dataset: Dataset) -> list[str]:

@@ -49,6 +49,7 @@ class _Use:
 _USES = (
     _Use("calib demo", "cli/demo", _ONNXRUNTIME + _REPORT, extra="cpu"),
     _Use("calib export", "cli/export", _TORCH[:1]),
+    _Use("calib data show", "cli/data", (("PIL", "images"),)),
     _Use("calib calibrate", "cli/calibrate", _ONNXRUNTIME),
     _Use("calib quantize", "cli/quantize"),
     _Use("calib build", "cli/build", _TENSORRT, gpu=True),
@@ -58,10 +59,13 @@ _USES = (
     _Use("calib validate --runner pytorch", "runners/pytorch", _TORCH[:1]),
     _Use("calib report", "cli/report", _REPORT),
     _Use("calib check", "cli/check"),
+    _Use("calib compare", "cli/compare"),
     _Use("calib sensitivity", "cli/sensitivity", _ONNXRUNTIME),
     _Use("calib tune", "cli/tune", _ONNXRUNTIME),
     _Use("calib cache", "cli/cache"),
     _Use("recipes with source: images", "data/sources/images", _TORCH),
+    _Use("recipes with source: text", "data/sources/text", (("tokenizers", "text"),)),
+    _Use("recipes with task: detection", "validation/tasks/detection", (("pycocotools", "coco"),)),
 )
 
 

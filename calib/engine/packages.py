@@ -49,6 +49,7 @@ class Package:
 
 
 PACKAGES = (
+    Package("cloudpickle", "2.2"),
     Package("numpy", "1.24"),
     Package("onnx", "1.16"),
     Package("pydantic", "2.7"),
@@ -59,12 +60,15 @@ PACKAGES = (
     Package("typer", "0.12"),
     Package("onnxruntime", "1.18", "onnxruntime", _ONNXRUNTIMES[1:]),
     Package("numba", "0.60", "fast"),
+    Package("pillow", "10.1", "images"),
     Package("altair", "5.4", "report"),
     Package("jinja2", "3.1", "report"),
     Package("vl-convert-python", "1.6", "report"),
     Package("onnxscript", "0.5", "torch"),
     Package("torch", "2.6", "torch"),
     Package("torchvision", "0.21", "torch"),
+    Package("tokenizers", "0.15", "text"),
+    Package("pycocotools", "2.0.10", "coco"),
     Package("tensorrt", "8.6", "tensorrt"),
     Package("nvidia-ml-py", "12.535", "tensorrt"),
     Package("pycuda", "2024.1", "tensorrt"),

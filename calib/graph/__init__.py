@@ -1,5 +1,6 @@
 """ONNX graphs: reading them, observing their activations, Q/DQ nodes, FP16."""
 
+from calib.graph.attention import count_attention
 from calib.graph.calibration import calibrate, calibrate_shard
 from calib.graph.capabilities import LayerRow, LayerTable, layer_table
 from calib.graph.explanation import Explanation, FloatGroup, Subgraph
@@ -53,6 +54,7 @@ __all__ = [
     "calibrate",
     "calibrate_shard",
     "convert_float16",
+    "count_attention",
     "count_range",
     "export",
     "find_target",

@@ -7,8 +7,9 @@ from typing import Literal
 import onnx
 
 from calib.graph.graph_view import GraphView
+from calib.graph.intake import OnnxModel
 
-__all__ = ["Attention", "attention_in_float"]
+__all__ = ["Attention", "attention_in_float", "count_attention"]
 
 Attention = Literal["auto", "int8", "float"]
 """What becomes of the multiplications of a network with attention; "auto" is the target's."""
@@ -39,6 +40,11 @@ def attention_in_float(graph: GraphView) -> dict[int, str]:
         elif _embeds_patches(node, graph):
             found[index] = f"{_PATCH}; {_WAY_OUT}"
     return found
+
+
+def count_attention(model: OnnxModel) -> int:
+    """How many nodes of a float model ``attention_in_float`` leaves in float."""
+    return len(attention_in_float(GraphView(model.proto, {})))
 
 
 def _attends(node: onnx.NodeProto, graph: GraphView) -> bool:

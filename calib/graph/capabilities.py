@@ -10,6 +10,7 @@ from typing import Any, Literal
 import onnx
 
 from calib.errors import UsageError
+from calib.graph.attention import count_attention
 from calib.graph.capability_table import (
     APART,
     ELEMENTWISE,
@@ -253,7 +254,14 @@ def _inside(proto: onnx.ModelProto) -> dict[tuple[str, str], int]:
 def _notes(model: OnnxModel, releases: Sequence[str]) -> Iterator[str]:
     if model.quantized_nodes:
         yield f"the model has {model.quantized_nodes} Q/DQ or integer nodes: calib quantize refuses it"
+    attention = count_attention(model)
     for release in releases:
-        most = find_target(f"tensorrt-{release}").most_opset
+        target = find_target(f"tensorrt-{release}")
+        if attention and target.float_attention:
+            yield (
+                f"{attention} nodes of attention, or around it, stay in float for TensorRT {release}, which "
+                "runs them faster in FP16; calib quantize --attention int8 quantizes them"
+            )
+        most = target.most_opset
         if most is not None and model.opset > most:
             yield f"opset {model.opset}: TensorRT {release} reads up to {most}"

@@ -119,8 +119,7 @@ class FeedBuilder:
         if not _shape_fits(spec, array.shape):
             raise DatasetError(
                 f"Sample {batch.origins[0]} does not fit input {spec.name!r} of {self._model}: "
-                f"expected {spec}, got {_described(array)}. "
-                "Mind the axis order (channels first or last) and the size in the recipe."
+                f"expected {spec}, got {_described(array)}. {_remedy(spec, array)}"
             )
         self._check_finite(spec, array, batch)
         self._sizes.add(spec.name, array.shape)
@@ -157,6 +156,16 @@ class FeedBuilder:
 def _with_model_axes(spec: TensorSpec, array: Array) -> Array:
     """Takes away the batch axis of a single sample that has all of the model's axes itself."""
     return array[0] if len(array) == 1 and array.ndim == len(spec.shape) + 1 else array
+
+
+def _remedy(spec: TensorSpec, array: Array) -> str:
+    """What to do about a shape that does not fit."""
+    if len(array) > 1 and _shape_fits(spec, array.shape[1:]):
+        return (
+            "The input has no axis for several samples: use batch size 1, or give what is the same for all "
+            "samples under 'constants' in the recipe."
+        )
+    return "Mind the axis order (channels first or last) and the size in the recipe."
 
 
 def _shape_fits(spec: TensorSpec, shape: tuple[int, ...]) -> bool:

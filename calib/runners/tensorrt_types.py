@@ -38,6 +38,14 @@ class Bounds(NamedTuple):
     optimum: tuple[int, ...]
     maximum: tuple[int, ...]
 
+    def hold_first(self, values: Sequence[int]) -> bool:
+        """The same for as many of the first numbers as the bounds are of.
+
+        >>> Bounds((1,), (3,), (12,)).hold_first((3, 99)), Bounds((1,), (3,), (12,)).hold_first((13, 1))
+        (True, False)
+        """
+        return self.hold(values[: len(self.minimum)])
+
     def hold(self, values: Sequence[int]) -> bool:
         """Whether every number lies between its smallest and its largest.
 
@@ -60,7 +68,8 @@ class TensorSpec:
         shape: Its shape; -1 where a size is dynamic.
         on_host: Whether TensorRT reads or writes it in host memory: a shape tensor.
         shapes: Shapes that the profile allows; None for outputs and shape tensors.
-        values: Values that the profile allows a shape tensor; None elsewhere, or where unknown.
+        values: Values that the profile allows a shape tensor, or the first of them alone, which is all that
+            TensorRT 8.6.0 tells; None elsewhere, or where unknown.
     """
 
     name: str
@@ -101,15 +110,14 @@ def _read(trt: Any, engine: Any, name: str) -> TensorSpec:
         engine.is_shape_inference_io(name) or engine.get_tensor_location(name) == trt.TensorLocation.HOST
     )
     _check_layout(trt, engine, name)
-    shape = tuple(int(size) for size in engine.get_tensor_shape(name))
     return TensorSpec(
         name=name,
         is_input=is_input,
         dtype=_dtype(engine.get_tensor_dtype(name), name),
-        shape=shape,
+        shape=tuple(int(size) for size in engine.get_tensor_shape(name)),
         on_host=on_host,
         shapes=None if on_host or not is_input else _bounds(engine.get_tensor_profile_shape(name, _PROFILE)),
-        values=_value_bounds(engine, name, shape) if on_host and is_input else None,
+        values=_value_bounds(engine, name) if on_host and is_input else None,
     )
 
 
@@ -130,15 +138,11 @@ def _check_layout(trt: Any, engine: Any, name: str) -> None:
         )
 
 
-def _value_bounds(engine: Any, name: str, shape: tuple[int, ...]) -> Bounds | None:
+def _value_bounds(engine: Any, name: str) -> Bounds | None:
     # TensorRT 10 renamed it; its keyword arguments are swapped there, so neither is called by keyword.
     if hasattr(engine, "get_tensor_profile_values"):
-        found = _bounds(engine.get_tensor_profile_values(_PROFILE, name))
-    else:
-        found = _bounds(engine.get_profile_shape_input(_PROFILE, name))
-    # TensorRT 8.6.0 hands out as many values as the tensor has axes: one, where two sizes are meant.
-    complete = found is not None and len(found.minimum) == math.prod(shape)
-    return found if complete else None
+        return _bounds(engine.get_tensor_profile_values(_PROFILE, name))
+    return _bounds(engine.get_profile_shape_input(_PROFILE, name))
 
 
 def _bounds(found: Sequence[Iterable[int]]) -> Bounds | None:
@@ -194,7 +198,8 @@ def check_values(spec: TensorSpec, array: Array) -> None:
         ValidationError: The message names the tensor, what came and what the profile allows.
     """
     values = tuple(int(value) for value in array.ravel())
-    if spec.values is not None and not spec.values.hold(values):
+    # Values beyond the profile make TensorRT 8.6.0 crash where it infers shapes.
+    if spec.values is not None and not spec.values.hold_first(values):
         raise ValidationError(
             f"Input {spec.name!r} holds sizes: the engine's optimization profile allows "
             f"{list(spec.values.minimum)} to {list(spec.values.maximum)}, got {list(values)}. "

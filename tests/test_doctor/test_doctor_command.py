@@ -32,7 +32,7 @@ def one(what: str, problems: dict[str, str | None], gpus: GpuProbe) -> Ability:
 @pytest.mark.usefixtures("everything")
 def test_all_can_be_done() -> None:
     abilities = judge(dict(HERE), T4)
-    assert len(abilities) == 15
+    assert len(abilities) == 19
     assert all(ability.able for ability in abilities)
     assert all(ability.missing == () and ability.install is None for ability in abilities)
 

@@ -211,7 +211,7 @@ SMALL: dict[str, Callable[[], onnx.ModelProto]] = {
 @pytest.mark.parametrize("name", SMALL)
 def test_layers_with_nodes(name: str, target: str) -> None:
     network = OnnxModel(Path(f"{name}.onnx"), SMALL[name]())
-    quantized = quantize_model(network, scales(network), target=target)
+    quantized = quantize_model(network, scales(network), target=target, attention="int8")
     assert len(quantized.pairs) >= 2
     assert build(quantized.model, precision="int8").record.warnings == ()
 

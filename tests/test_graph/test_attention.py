@@ -7,8 +7,11 @@ import onnx
 import pytest
 from networks import model, node, samples, save, weight
 
+import calib
+from calib.data import from_arrays
 from calib.errors import ModelError, UsageError
 from calib.graph import OnnxModel, QuantizedModel, open_session, quantize_model, session_options
+from calib.graph.capabilities import layer_table
 
 
 def transformer(*, stem: bool = False, softmax: bool = True) -> onnx.ModelProto:
@@ -100,3 +103,23 @@ def test_what_stays_float_computes_the_same(tmp_path: Path) -> None:
     plain = open_session(OnnxModel(Path("m.onnx"), proto), session_options()).run(None, {"x": x})[0]
     found = open_session(quantized(proto).model, session_options(float_qdq=True)).run(None, {"x": x})[0]
     assert np.abs(found - plain).max() < 0.1 * np.abs(plain).max()
+
+
+@pytest.mark.parametrize(("target", "told"), [("tensorrt-8.6", True), ("tensorrt-11", False), (None, True)])
+def test_the_table_of_layers_says_so(target: str | None, told: bool) -> None:
+    for proto, attention in ((transformer(stem=True), True), (transformer(softmax=False), False)):
+        notes = layer_table(OnnxModel(Path("m.onnx"), proto), target).notes
+        # The query and the head.
+        expected = ["2 nodes of attention"] if told and attention else []
+        assert [note[:20] for note in notes if "attention" in note] == expected
+
+
+def test_validation_says_what_tensorrt_8_6_gets_instead(tmp_path: Path) -> None:
+    for proto, told in ((transformer(stem=True), True), (transformer(softmax=False), False)):
+        path = save(proto, tmp_path / "m.onnx")
+        data = from_arrays("noise", {"x": samples(24, 3, 16, 16)})
+        calib.calibrate(path, data, samples=8, out=tmp_path / "m.cache")
+        results = calib.validate(path, data, cache=tmp_path / "m.cache", precisions=["int8"], latency_count=0)
+        warnings = [text for text in results.warnings if "simulated as TensorRT 10 and 11" in text]
+        assert len(warnings) == told
+        assert not told or "leaves 2 nodes of attention" in warnings[0]

@@ -500,8 +500,8 @@ def test_attention_softmax_normalization_and_gelu_stay_float_with_reasons() -> N
         {"y": None},
         {"s": np.ones(8, np.float32), "wq": weight(8, 8), "root": 1.4142135},
     )
-    names = [name for item in proto.graph.node for name in item.output]
-    result = quantized(proto, names)
+    scales = {name: 0.02 for item in proto.graph.node for name in item.output}
+    result = quantize_model(in_memory(proto), scales, attention="int8")
     assert set(placed(result)) == {"n", "gelu"}
     assert {left.node for left in result.left_float} == {"attention", "mix"}
     reasons = {group.op: group.reason for group in result.explanation.float_groups}

@@ -13,7 +13,7 @@ import calib
 from calib.calibrators.partial import merge_partials
 from calib.data import Carried, Dataset, Padding, from_arrays
 from calib.errors import DatasetError, UsageError
-from calib.graph import CalibrationJob, FeedBuilder, count_range, load_model
+from calib.graph import CalibrationJob, FeedBuilder, TensorSpec, count_range, load_model
 from calib.graph.shards import count_sharded
 
 W = np.array([[0.5, -0.25], [1.0, 0.75]], np.float32)
@@ -154,12 +154,21 @@ class TestFaults:
 
 
 def test_a_constant_without_a_batch_axis_is_repeated():
-    from calib.graph import TensorSpec
-
     specs = [TensorSpec("x", np.dtype("float32"), ("n", 2)), TensorSpec("c", np.dtype("float32"), ("n", 3))]
     dataset = replace(from_arrays("d", {"x": X}), constants={"c": np.arange(3.0)})
     (feeds,) = (FeedBuilder(specs).feeds(batch) for batch in dataset.batches(18))
     np.testing.assert_array_equal(feeds["c"], np.tile(np.arange(3, dtype=np.float32), (18, 1)))
+
+
+def test_samples_of_an_input_without_a_batch_axis_go_one_by_one():
+    # AECMOS's h0 is [4, 1, 96], whatever the batch.
+    specs = [TensorSpec("x", np.dtype("float32"), ("n", 2)), TensorSpec("h0", np.dtype("float32"), (4, 1, 3))]
+    dataset = from_arrays("d", {"x": X, "h0": np.zeros((len(X), 4, 1, 3), np.float32)})
+    feeds = FeedBuilder(specs).feeds(next(dataset.batches(1)))
+    assert feeds["h0"].shape == (4, 1, 3)
+    message = r"input 'h0' .*expected float32 \[4, 1, 3\], got float32 \[2, 4, 1, 3\].*use batch size 1"
+    with pytest.raises(DatasetError, match=message):
+        FeedBuilder(specs).feeds(next(dataset.batches(2)))
 
 
 def test_padded_batches_are_calibrated_with_their_mask(tmp_path):

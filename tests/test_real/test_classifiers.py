@@ -34,7 +34,7 @@ def test_text_direction(tmp_path: Path) -> None:
     root = real_data.turned_lines(tmp_path, 60)
     recipe = recipe_beside(root, "text-direction", calibration={"samples": 32})
     model = asset("rapidocr") / "rapidocr_onnxruntime" / "models" / "ch_ppocr_mobile_v2.0_cls_infer.onnx"
-    outcome = run_pipeline(model, recipe, tmp_path)
+    outcome = run_pipeline(model, recipe, tmp_path, shapes=["x:1x3x48x192"])
     assert outcome.fp32("top1") >= 0.98
     assert outcome.results.labels is not None
     assert set(outcome.results.labels) == {0, 1}
@@ -59,8 +59,9 @@ def test_imagenet_samples(tmp_path: Path) -> None:
     uses = {"calibration": {"samples": 20}, "validation": {"samples": None, "allow_overlap": True}}
     recipe = recipe_beside(root, "imagenet-list", **uses)
     model = lite0(tmp_path)
-    outcome = run_pipeline(model, recipe, tmp_path, batch_size=10)
-    assert outcome.fp32("top1") == 18 / 20
+    outcome = run_pipeline(model, recipe, tmp_path, batch_size=10, shapes=["image:1x3x224x224"])
+    # One less where another processor or Pillow rounds otherwise.
+    assert outcome.fp32("top1") >= 17 / 20
     assert_as_good(outcome, "top1", 2 / 20)
     assert outcome.pairs["minmax"][0] >= 50
     usual = {"scale": "1/255", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
@@ -68,7 +69,7 @@ def test_imagenet_samples(tmp_path: Path) -> None:
     lower = calib.validate(model, wrong, precisions=["fp32"], latency_count=0)
     (top1,) = (item for item in lower.runs[0].metrics if item.name == "top1")
     assert top1.value is not None
-    assert top1.value < 18 / 20
+    assert top1.value < outcome.fp32("top1")
 
 
 @pytest.mark.parametrize(

