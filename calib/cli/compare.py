@@ -21,11 +21,13 @@ def compare_command(
     margin: Annotated[
         str | None,
         _option(
-            "Largest drop against OLD, 0.005 or 0.5%; each run is then judged. Exit status 1 if not kept."
+            "Largest drop against OLD, 0.005 or 0.5%, or in a figure's own unit; each run is then judged. "
+            "Exit status 1 if not kept."
         ),
     ] = None,
     metric: Annotated[
-        list[str] | None, _option("Figure that the margin is of; repeatable. [top1, or the first there is]")
+        list[str] | None,
+        _option("Figure that the margin is of; repeatable. [the one that speaks for the task]"),
     ] = None,
     noise: Annotated[
         list[Path] | None,

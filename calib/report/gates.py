@@ -101,10 +101,9 @@ def p_text(one: GateOutcome) -> str:
 
 
 def _change_text(change: Change) -> str:
-    before, after = _figure(change.before, change.unit), _figure(change.after, change.unit)
+    before, after = _figure(change.before, change), _figure(change.after, change)
     ends = _flipped(change)
-    points = " points" if change.unit == "share" else ""
-    interval = "" if ends == numbers.MISSING else f", change {ends}{points} (95% interval)"
+    interval = "" if ends == numbers.MISSING else f", change {ends} (95% interval)"
     noise = "" if change.noise is None else f", rebuild noise {_noise(change)}"
     name = f"{visible(change.run)} {visible(change.figure)}"
     return f"{name}: {before} → {after}: {change.status}{interval}{noise}"
@@ -114,14 +113,17 @@ def _flipped(change: Change) -> str:
     """The interval of after − before: a table of changes reads that way."""
     if change.low is None or change.high is None:
         return numbers.MISSING
-    if change.unit != "share":
-        return f"{numbers.significant(-change.high)} to {numbers.significant(-change.low)}"
-    return numbers.points_interval(-change.high, -change.low)
+    if change.unit == "share":
+        return f"{numbers.points_interval(-change.high, -change.low)} points"
+    ends = (f"{'+' if end > 0 else ''}{numbers.significant(end)}" for end in (-change.high, -change.low))
+    return f"{' to '.join(ends)} {change.unit}".rstrip()
 
 
-def _figure(value: float | None, unit: str) -> str:
+def _figure(value: float | None, change: Change) -> str:
+    unit = change.unit
     if value is None:
-        return "null"
+        exact = change.status.startswith("no error") or (unit, change.status) == ("dB", "same")
+        return "no error" if exact else "null"
     if unit == "share":
         return numbers.percent(value)
     return (
@@ -167,14 +169,14 @@ def changes_table(report: CheckReport) -> Table | None:
         (
             Cell(visible(change.run)),
             Cell(visible(change.figure)),
-            Cell(_figure(change.before, change.unit)),
-            Cell(_figure(change.after, change.unit)),
+            Cell(_figure(change.before, change)),
+            Cell(_figure(change.after, change)),
             Cell(_flipped(change)),
             Cell(change.status, tone=_TONES.get(change.status, "")),
         )
         for change in report.changes
     )
-    titles = ("Run", "Figure", "Baseline", "Now", "Change, 95% interval (points)", "Status")
+    titles = ("Run", "Figure", "Baseline", "Now", "Change, 95% interval", "Status")
     columns = tuple(Column(title, title not in ("Run", "Figure", "Status")) for title in titles)
     return Table("Against the stored baseline.", columns, rows)
 

@@ -32,6 +32,7 @@ MISSING = "–"
 
 _MINUS = "\N{MINUS SIGN}"
 _MANY_SAMPLES = 1000
+_MOST_DECIMALS = 4
 
 
 def known(value: float | None) -> bool:
@@ -84,7 +85,11 @@ def points(drop: float | None, count: int | None = None) -> str:
     """
     if drop is None or not math.isfinite(drop):
         return MISSING
-    text = unsigned_points(drop, count)
+    return _signed_points(drop, _decimals(count))
+
+
+def _signed_points(drop: float, decimals: int) -> str:
+    text = f"{abs(drop) * 100:.{decimals}f}"
     if float(text) == 0.0:
         return text
     return ("+" if drop > 0 else _MINUS) + text
@@ -93,11 +98,19 @@ def points(drop: float | None, count: int | None = None) -> str:
 def points_interval(low: float | None, high: float | None, count: int | None = None) -> str:
     """The interval of a signed difference of two shares, in percentage points.
 
+    A narrow interval has as many decimals as tell its ends apart.
+
     >>> points_interval(-0.0021, 0.0131), points_interval(None, None)
     ('−0.2 to +1.3', '–')
+    >>> points_interval(-0.0007, -0.0003)
+    '−0.07 to −0.03'
     """
-    ends = points(low, count), points(high, count)
-    return MISSING if MISSING in ends else " to ".join(ends)
+    if low is None or high is None or not (known(low) and known(high)):
+        return MISSING
+    decimals = _decimals(count)
+    while decimals < _MOST_DECIMALS and 0 < 100 * (high - low) < 2 * 10**-decimals:
+        decimals += 1
+    return " to ".join(_signed_points(end, decimals) for end in (low, high))
 
 
 def unsigned_points(drop: float, count: int | None = None) -> str:

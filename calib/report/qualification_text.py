@@ -105,15 +105,19 @@ def _shift_text(one: Shift) -> str:
     chance = "" if p_value == numbers.MISSING else f", p = {p_value}".replace("= <", "< ")
     noise = "" if one.noise is None else f", builds differ by up to {amount(one.noise, one.unit)}"
     return (
-        f"{visible(one.run)} {visible(one.figure)}: {figure(one.before, one.unit)} → "
-        f"{figure(one.after, one.unit)}: {one.status}{change}{interval}{chance}{noise}"
+        f"{visible(one.run)} {visible(one.figure)}: {figure(one.before, one.unit, one.status)} → "
+        f"{figure(one.after, one.unit, one.status)}: {one.status}{change}{interval}{chance}{noise}"
     )
 
 
-def figure(value: float | None, unit: str) -> str:
-    """A figure with its unit; "null" where it was not measured."""
+def figure(value: float | None, unit: str, status: str = "") -> str:
+    """A figure with its unit; "null" where it was not measured, "no error" for an SQNR that is infinite.
+
+    >>> figure(0.91, "share"), figure(None, "dB", "no error before"), figure(None, "dB", "missing")
+    ('91.0%', 'no error', 'null')
+    """
     if value is None:
-        return "null"
+        return "no error" if status.startswith("no error") or (unit, status) == ("dB", "same") else "null"
     if unit == "dB":
         return f"{numbers.decibels(value)} dB"
     return numbers.percent(value) if unit == "share" else f"{numbers.significant(value)} {unit}".rstrip()
@@ -136,7 +140,7 @@ def difference(one: Shift) -> str:
 
 def change_interval(one: Shift) -> str:
     """The interval of a figure's change."""
-    if one.low is None or one.high is None:
+    if one.low is None or one.high is None or one.low == one.high == one.difference == 0:
         return numbers.MISSING
     if one.unit == "share":
         return numbers.points_interval(one.low, one.high)

@@ -46,7 +46,8 @@ def _accuracy(merged: Merged, row: Row) -> str:
         return f"{role}{text} on {numbers.whole(metric.count)} samples."
     baseline = merged.baseline_of(row)
     label = baseline.label if baseline else "the baseline"
-    return f"{text}, {_against(metric, label)}{_chance(merged, row)}."
+    told = changed_answers(merged, row) is not None
+    return f"{text}, {_against(metric, label, told)}{_chance(merged, row)}."
 
 
 def _unmeasured(metric: Metric | None) -> str:
@@ -62,18 +63,18 @@ def _interval(metric: Metric) -> str:
     return f" ({metric.confidence:.0%} interval {interval_text(metric)})"
 
 
-def _against(metric: Metric, name: str) -> str:
+def _against(metric: Metric, name: str, told: bool) -> str:
     if not metric.drop:
         return f"the same as {name}"
     side = "below" if metric.drop > 0 else "above"
     points = " points" if metric.unit == "share" else ""
-    return f"{loss_text(metric, signed=False)}{points} {side} {name}{_moved(metric)}"
+    return f"{loss_text(metric, signed=False)}{points} {side} {name}{_moved(metric, told)}"
 
 
-def _moved(metric: Metric) -> str:
-    """The interval of the loss, for figures that no answers to single samples stand behind."""
+def _moved(metric: Metric, told: bool) -> str:
+    """The interval of the loss, but for a top-1 beside which the answers that changed are counted."""
     ends = loss_interval_text(metric)
-    if ends == numbers.MISSING or metric.drop_p_value is not None:
+    if ends == numbers.MISSING or (told and metric.drop_p_value is not None):
         return ""
     points = " points" if metric.unit == "share" else ""
     return f" ({metric.confidence:.0%} interval of the loss {ends}{points})"

@@ -25,6 +25,8 @@ class Pair(NamedTuple):
 def align(results: Results, ids: Sequence[str]) -> Results:
     """Brings everything that is kept of each sample into another order of the samples.
 
+    Resamples say nothing of samples in another order, and are left out where the order changes.
+
     Args:
         results: Of the same samples, in any order.
         ids: The order that is wanted.
@@ -56,7 +58,7 @@ def _reordered(run: PrecisionRun, order: list[int]) -> PrecisionRun:
         for name, lines in run.outcomes.items()
     }
     outputs = tuple(_reordered_output(output, order, run.label) for output in run.outputs)
-    return replace(run, predictions=predictions, outcomes=outcomes, outputs=outputs)
+    return replace(run, predictions=predictions, outcomes=outcomes, outputs=outputs, draws={})
 
 
 def _reordered_output(output: OutputError, order: list[int], label: str) -> OutputError:

@@ -89,6 +89,9 @@ class BaselineRun:
         device: GPU that the latency was measured on; empty without one.
         builds: Builds of one model that the noise of its figures is known from; None without any.
         latency_noise: Slowest p50 divided by fastest of them.
+        class_metric: What is known of each class: "AP", "IoU"; empty where answers and labels tell it.
+        class_values: Class number → its figure.
+        class_errors: Class number → standard error of its drop against FP32 of the same results.
     """
 
     precision: str
@@ -105,6 +108,9 @@ class BaselineRun:
     device: str = ""
     builds: int | None = None
     latency_noise: float | None = None
+    class_metric: str = ""
+    class_values: dict[str, float] = field(default_factory=dict)
+    class_errors: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -239,6 +245,10 @@ def make_baseline(
 def _baseline_run(results: Results, run: PrecisionRun, noise: Mapping[tuple[str, str], float]) -> BaselineRun:
     latency = measured_latency(run)
     hits = {name: hits_of(results, run, name) for name in ("top1", *run.outcomes)}
+    # Recalls come from the packed answers and the labels.
+    classes = () if run.class_metric == "recall" else run.classes
+    values = {str(one.label): _rounded(one.value) for one in classes}
+    errors = {str(one.label): _rounded(one.drop_error) for one in classes}
     return BaselineRun(
         precision=run.precision,
         runner=run.runner,
@@ -273,6 +283,9 @@ def _baseline_run(results: Results, run: PrecisionRun, noise: Mapping[tuple[str,
         batch_size=latency.batch_size if latency else None,
         engine_bytes=run.engine.engine_bytes if run.engine else None,
         device=timed_device(results, run) if latency else "",
+        class_metric=run.class_metric if classes else "",
+        class_values={label: value for label, value in values.items() if value is not None},
+        class_errors={label: error for label, error in errors.items() if error is not None},
     )
 
 

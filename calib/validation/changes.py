@@ -31,6 +31,8 @@ def compare_with_baseline(
 ) -> tuple[Change, ...]:
     """Puts every figure of results beside the baseline's.
 
+    A change whose interval reaches to both sides of none is "not significant".
+
     Args:
         results: Of the same samples as the baseline.
         baseline: What they are compared with.
@@ -53,9 +55,24 @@ def compare_with_baseline(
             figure = before.get(name)
             if spread is None and figure is not None:
                 spread = figure.noise
-            change = _change(run.label, name, figure, after.get(name), spread)
+            change = _exact(_change(run.label, name, figure, after.get(name), spread), run, figure)
             found.append(_with_interval(change, results, run, stored, baseline.samples))
     return tuple(found)
+
+
+_NO_ERROR = "no error at all"
+
+
+def _exact(change: Change, run: PrecisionRun, before: BaselineFigure | None) -> Change:
+    """An SQNR that is not measured since there is no error says so."""
+    if change.status not in ("new", "missing", "not measured") or change.unit != "dB":
+        return change
+    notes = {sqnr_name(one.output): one.note for one in run.outputs if one.verdict == "equal"}
+    now = notes.get(change.figure, "").startswith(_NO_ERROR)
+    then = before is not None and before.note.startswith(_NO_ERROR)
+    if not now and not then:
+        return change
+    return replace(change, status="same" if now and then else "no error now" if now else "no error before")
 
 
 def circumstances_since(results: Results, baseline: Baseline) -> tuple[str, ...]:
@@ -107,14 +124,20 @@ def _with_interval(
     drawn = paired_draws(stored.draws.get(change.figure), run.draws.get(change.figure), run.label)
     if drawn is not None and change.before is not None and change.after is not None:
         low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5)).tolist()
-        return replace(change, low=low, high=high)
+        return _doubted(replace(change, low=low, high=high))
     packed = stored.outcomes.get(change.figure)
     ours = hits_of(results, run, change.figure) if packed is not None else None
     if packed is None or ours is None or len(ours) != samples:
         return change
     theirs = unpack_hits(packed, samples, f"baseline {run.label} {change.figure}")
     interval = difference_interval(PairedTable.from_hits(theirs, ours))
-    return replace(change, low=interval.low, high=interval.high)
+    return _doubted(replace(change, low=interval.low, high=interval.high))
+
+
+def _doubted(change: Change) -> Change:
+    if change.status not in ("better", "worse") or change.low is None or change.high is None:
+        return change
+    return replace(change, status="not significant") if change.low <= 0 <= change.high else change
 
 
 def calmed(outcome: GateOutcome) -> GateOutcome:
@@ -128,7 +151,8 @@ def calmed(outcome: GateOutcome) -> GateOutcome:
     if outcome.gate == "max_latency_ratio":
         within, size = max(value, 1 / value) <= noise, f"{noise:.4g} times"
     elif outcome.gate == "max_drop":
-        within, size = 0 < abs(value) <= noise, f"{100 * noise:.4g} points"
+        within = 0 < abs(value) <= noise
+        size = f"{100 * noise:.4g} points" if outcome.unit == "share" else f"{noise:.4g}"
     else:
         return outcome
     if not within:

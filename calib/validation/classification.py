@@ -36,6 +36,7 @@ __all__ = [
 NO_ANSWER = -1
 
 _CONFIDENCE = 0.95
+_AGREEMENT = "_agreement"
 _LOW_ACCURACY = 0.5
 """Share of the way from chance to all right."""
 
@@ -177,7 +178,8 @@ class TopKCounter:
         self._classes = self._ties = 0
         self._right_1 = bytearray()
         self._right_k = bytearray()
-        self._same_1 = self._same_k = 0
+        self._same_1 = bytearray()
+        self._same_k = bytearray()
 
     def add(
         self,
@@ -199,16 +201,18 @@ class TopKCounter:
             self._right_1 += _hits(answers.top[:, :1], labels).tobytes()
             self._right_k += _hits(answers.top, labels).tobytes()
         if baseline is not None:
-            self._same_1 += int(_hits(answers.top[:, :1], baseline.top[:, 0]).sum())
-            self._same_k += int(_hits(answers.top, baseline.top[:, 0]).sum())
+            self._same_1 += _hits(answers.top[:, :1], baseline.top[:, 0]).tobytes()
+            self._same_k += _hits(answers.top, baseline.top[:, 0]).tobytes()
 
     @property
     def hits(self) -> dict[str, npt.NDArray[np.bool_]]:
-        """Whether each sample is right, shape [samples], by the name of the figure; none without labels."""
-        known = {
-            "top1": self._right_1,
-            self._top_k: self._right_k if self._classes > self._k else bytearray(),
-        }
+        """Whether each sample is right, or FP32's answer, shape [samples], by the name of the figure.
+
+        Right answers only with labels.
+        """
+        known = {"top1": self._right_1, f"top1{_AGREEMENT}": self._same_1}
+        if self._classes > self._k:
+            known |= {self._top_k: self._right_k, f"{self._top_k}{_AGREEMENT}": self._same_k}
         return {name: np.frombuffer(bytes(right), np.bool_) for name, right in known.items() if right}
 
     def metrics(self, labelled: bool, baseline: Mapping[str, float | None] | None) -> tuple[Metric, ...]:
@@ -230,9 +234,9 @@ class TopKCounter:
             if self._classes > self._k:
                 found.append(self._share(self._top_k, sum(self._right_k), count, known.get(self._top_k)))
         if baseline is not None:
-            found.append(self._share("top1_agreement", self._same_1, count, None))
+            found.append(self._share("top1_agreement", sum(self._same_1), count, None))
             if self._classes > self._k:
-                found.append(self._share(f"{self._top_k}_agreement", self._same_k, count, None))
+                found.append(self._share(f"{self._top_k}{_AGREEMENT}", sum(self._same_k), count, None))
         return tuple(found)
 
     @property

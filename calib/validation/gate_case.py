@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from calib.validation.intervals import Floats
 from calib.validation.outcomes import hits_of, unpack_hits
 from calib.validation.resampling import paired_draws
 from calib.validation.results import Metric, PrecisionRun, Results
+from calib.validation.thresholds import parse_threshold
 from calib.validation.verdicts import GateOutcome, Verdict
 
-__all__ = ["Case"]
+__all__ = ["Case", "fitted", "has_two_sides"]
 
 
 @dataclass(frozen=True)
@@ -103,3 +104,28 @@ class Case:
         return GateOutcome(
             self.rule.gate, self.run.label, subject, verdict=verdict, reason=reason, **{**fields, **more}
         )
+
+
+def has_two_sides(rule: Rule) -> bool:
+    """Whether a rule is against the stored baseline unless it says otherwise."""
+    return rule.gate in ("max_drop", "max_relative_drop", "worst_class")
+
+
+def fitted(rule: Rule, results: Results) -> Rule:
+    """A rule with the figure that it is about, and its threshold in that figure's unit.
+
+    Args:
+        rule: As the user gave it.
+        results: What it is to judge.
+
+    Raises:
+        UsageError: The threshold cannot be meant in that unit.
+    """
+    if not has_two_sides(rule):
+        return rule
+    name = rule.metric or results.judged_by
+    unit = next((one.unit for run in results.runs for one in run.metrics if one.name == name), "share")
+    threshold, wanted = rule.threshold, "share" if unit == "share" else "number"
+    if rule.gate == "max_drop" and threshold.unit != wanted:
+        threshold = parse_threshold(threshold.given, f"--max-drop {name}", wanted)
+    return replace(rule, metric=name, threshold=threshold)

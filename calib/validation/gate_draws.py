@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,7 +28,8 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
 
     p = (1 + resamples at or beyond the threshold) / (resamples + 1), and likewise on the other side. Where no
     resample differs from another, no sample moved: a drop of m, of a figure between 0 and 1, takes at least a
-    share m of samples that move, and that none of n was among them has the chance (1 − m)ⁿ.
+    share m of samples that move, and that none of n was among them has the chance (1 − m)ⁿ. Of other figures
+    m is taken as a part of the figure itself.
 
     Args:
         case: The gate.
@@ -48,11 +51,19 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
         and not drops.any()
     ):
         value = 0.0
-    p_value, p_worse, note = _p_values(drops, margin, now.count, case.alpha)
+    # What the whole figure is, in the unit of the threshold.
+    whole = 1.0 if relative or now.unit == "share" or not before.value else abs(before.value)
     low, high = np.percentile(drops, [100 * case.alpha, 100 * (1 - case.alpha)]).tolist()
+    if _unmoved(drops):
+        p_value, p_worse = (1 - min(1.0, margin / whole)) ** now.count, 1.0
+        high = whole * (1 - case.alpha ** (1 / now.count))
+        note = _needed(margin / whole, now.count, case.alpha)
+    else:
+        p_value, p_worse, note = *_p_values(drops, margin), ""
+    verdict = decide(p_value, p_worse, case.alpha)
     return case.outcome(
-        decide(p_value, p_worse, case.alpha),
-        _reason(now, before, value, high, case, relative),
+        verdict,
+        _reason(now, before, value, ("at least", low) if verdict == "fail" else ("at most", high), case),
         subject=now.name,
         value=value,
         low=low,
@@ -63,16 +74,18 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
         p_worse=p_worse,
         note="; ".join(part for part in (case.rule.threshold.warning, note) if part),
         noise=before.noise,
+        builds=case.builds,
     )
 
 
-def _p_values(drops: Floats, margin: float, count: int, alpha: float) -> tuple[float, float, str]:
-    """Of "the threshold is not kept", of "it is kept", and what to know of them."""
-    if bool((drops == drops[0]).all()) and abs(drops[0]) < 1e-12:
-        chance = (1 - min(1.0, margin)) ** count
-        return chance, 1.0, _needed(margin, count, alpha)
+def _unmoved(drops: Floats) -> bool:
+    return bool((drops == drops[0]).all()) and abs(drops[0]) < 1e-12
+
+
+def _p_values(drops: Floats, margin: float) -> tuple[float, float]:
+    """Of "the threshold is not kept" and of "it is kept"."""
     total = len(drops) + 1
-    return (1 + int((drops >= margin).sum())) / total, (1 + int((drops <= margin).sum())) / total, ""
+    return (1 + int((drops >= margin).sum())) / total, (1 + int((drops <= margin).sum())) / total
 
 
 def _needed(margin: float, count: int, alpha: float) -> str:
@@ -83,9 +96,8 @@ def _needed(margin: float, count: int, alpha: float) -> str:
     return said if needed <= count else f"{said}; about {needed} would decide it"
 
 
-def _reason(
-    now: Metric, before: BaselineFigure, value: float, high: float, case: Case, relative: bool
-) -> str:
+def _reason(now: Metric, before: BaselineFigure, value: float, bound: tuple[str, float], case: Case) -> str:
+    relative = case.rule.gate == "max_relative_drop"
     share = now.unit == "share" or relative
     scale, unit = (100.0, "%" if relative else " points") if share else (1.0, f" {now.unit}".rstrip())
     moved = "did not change"
@@ -96,7 +108,8 @@ def _reason(
     assert now.value is not None
     change = f"{now.name} {moved} ({plain(before.value)} → {plain(now.value)})"
     sure = f"{plain(100 * (1 - case.alpha))}% confidence"
-    return f"{change}; a loss of at most {plain(scale * high, 3)}{unit} at {sure}"
+    word, end = bound
+    return f"{change}; a loss of {word} {plain(scale * end, 3)}{unit} at {sure}"
 
 
 def judge_class_figures(case: Case) -> GateOutcome:
@@ -105,9 +118,16 @@ def judge_class_figures(case: Case) -> GateOutcome:
     It passes where every class surely keeps the threshold, which needs no correction, and fails where one
     class surely does not, after Holm's correction over the classes. A class without a standard error is
     undecided by itself.
+
+    Against a stored baseline the drop is before − now, and its standard error at most the sum of both runs'
+    against FP32: sd(X − Y) ≤ sd(X) + sd(Y). That takes FP32's figure of the class to be what it was.
     """
     name, margin = f"{case.run.class_metric} of a class", case.rule.threshold.value
-    known = [one for one in case.run.classes if one.drop is not None]
+    missing = _no_classes(case)
+    if missing:
+        return case.outcome("fail", missing, subject=name)
+    classes = case.run.classes if case.baseline is None else _since_baseline(case)
+    known = [one for one in classes if one.drop is not None]
     if not known:
         return case.outcome("fail", "nothing was measured: no class has a figure on both sides", subject=name)
     p_values, p_worse = zip(*(_class_test(one, margin) for one in known), strict=True)
@@ -126,11 +146,61 @@ def judge_class_figures(case: Case) -> GateOutcome:
         low=None if reach is None else drop - reach,
         high=None if reach is None else drop + reach,
         confidence=0.95,
-        method="normal approximation with the bootstrap's standard error of each class",
+        method=_class_method(case),
         p_value=max(p_values),
         p_worse=min(holm(p_worse)),
-        note=f"{undecided} of {len(known)} classes are undecided by themselves" if undecided else "",
+        note=_class_note(case, known, undecided),
     )
+
+
+def _no_classes(case: Case) -> str:
+    """Why classes cannot be judged against the stored baseline; empty where they can."""
+    if case.baseline is None:
+        return ""
+    if case.stored is None:
+        return f"the baseline has no run {case.run.label} (its runs: {', '.join(case.baseline.runs)})"
+    if case.stored.class_metric == case.run.class_metric:
+        return ""
+    kept = (
+        f"{case.stored.class_metric} of each class" if case.stored.class_metric else "no figures of classes"
+    )
+    return f"the baseline keeps {kept}, not {case.run.class_metric}: make it again with --update-baseline"
+
+
+def _class_method(case: Case) -> str:
+    said = "normal approximation with the bootstrap's standard error of each class"
+    return said if case.baseline is None else f"{said}, at most the sum of both runs' against FP32"
+
+
+def _class_note(case: Case, known: Sequence[ClassFigure], undecided: int) -> str:
+    notes = [case.rule.threshold.warning]
+    if undecided:
+        notes.append(f"{undecided} of {len(known)} classes are undecided by themselves")
+    if case.baseline is not None and any(one.drop_error is None for one in known):
+        notes.append("of some classes FP32's own figure is not what it was, or no spread is known")
+    return "; ".join(note for note in notes if note)
+
+
+def _since_baseline(case: Case) -> tuple[ClassFigure, ...]:
+    """Each class' drop since the baseline, with the most that its standard error can be."""
+    stored, fp32 = case.stored, case.baseline.find(case.reference) if case.baseline else None
+    assert stored is not None
+    now = {one.label: one.value for one in case.reference.classes}
+    before = {} if fp32 is None else fp32.class_values
+    found = []
+    for one in case.run.classes:
+        old, error = stored.class_values.get(str(one.label)), stored.class_errors.get(str(one.label))
+        drop = None if old is None or one.value is None else old - one.value
+        if drop is not None and abs(drop) <= _ROUNDING:
+            drop = 0.0
+        same = _same(now.get(one.label), before.get(str(one.label)))
+        whole = None if not same or error is None or one.drop_error is None else error + one.drop_error
+        found.append(replace(one, drop=drop, drop_error=whole))
+    return tuple(found)
+
+
+def _same(first: float | None, second: float | None) -> bool:
+    return first is not None and second is not None and abs(first - second) <= _ROUNDING
 
 
 def _moved(drop: float) -> str:

@@ -189,12 +189,10 @@ def judge_worst_class(case: Case) -> GateOutcome:
     """
     name = case.rule.metric
     pair = case.hits(name)
-    if pair is None and case.run.classes and case.baseline is None:
+    if pair is None and case.run.classes:
         return judge_class_figures(case)
     if pair is None or case.results.labels is None:
-        return case.outcome(
-            "fail", f"no labels, or no {name} answers, on both sides: classes cannot be judged", subject=name
-        )
+        return case.outcome("fail", _no_classes(case), subject=name)
     drops = class_drops(case.results.labels, *pair, confidence=1 - 2 * case.alpha)
     if not drops:
         return case.outcome("fail", "nothing was measured: no sample has a label", subject=name)
@@ -215,6 +213,14 @@ def judge_worst_class(case: Case) -> GateOutcome:
         p_worse=p_worse,
         note=_class_note(drops, [test.verdict for test in tests], case),
     )
+
+
+def _no_classes(case: Case) -> str:
+    task = case.results.task
+    if task is not None and task != "classification":
+        return f"{task} gives no figure of each class: there is none to judge"
+    name = case.rule.metric
+    return f"no labels, or no {name} answers, on both sides: classes cannot be judged"
 
 
 def _class_reason(worst: ClassDrop, classes: int) -> str:

@@ -12,14 +12,13 @@ from calib.errors import UsageError, ValidationError
 from calib.validation.baseline import Baseline, make_baseline, read_reference, write_baseline
 from calib.validation.changes import calmed, circumstances_since, compare_with_baseline
 from calib.validation.corrections import Correction
-from calib.validation.gate_case import Case
+from calib.validation.gate_case import Case, fitted, has_two_sides
 from calib.validation.gate_figures import judge_engine_size, judge_int8_share, judge_latency, judge_outputs
 from calib.validation.gate_rules import GATES, GateFile, Limit, Rule, make_rules, read_gate_file
 from calib.validation.gate_shares import judge_agreement, judge_drop, judge_worst_class
 from calib.validation.integrity import check_identity, check_integrity
 from calib.validation.noise import Noise, known_noise
 from calib.validation.results import PrecisionRun, Results, read_results
-from calib.validation.thresholds import parse_threshold
 from calib.validation.verdicts import CheckReport, GateOutcome, corrected
 
 __all__ = ["check", "update_baseline"]
@@ -211,10 +210,10 @@ def _outcomes(
 ) -> tuple[GateOutcome, ...]:
     """Judges every rule on every run that it is about; none against a baseline of other things."""
     found: list[GateOutcome] = []
-    for rule in (_fitted(one, results) for one in rules):
+    for rule in (fitted(one, results) for one in rules):
         if rule.against == "baseline" and not wanted:
             raise UsageError(f"{rule.gate} is against the baseline, and none was given. Add --baseline.")
-        stored = rule.against == "baseline" or (wanted and _has_two_sides(rule) and not rule.against)
+        stored = rule.against == "baseline" or (wanted and has_two_sides(rule) and not rule.against)
         if stored and baseline is None:
             continue
         runs = _runs(results, rule)
@@ -225,23 +224,6 @@ def _outcomes(
             judged = judge_outputs(case) if rule.gate not in _JUDGES else (_JUDGES[rule.gate](case),)
             found.extend(judged)
     return tuple(found)
-
-
-def _fitted(rule: Rule, results: Results) -> Rule:
-    """The rule with the figure that it is about, and its threshold in that figure's unit."""
-    if not _has_two_sides(rule):
-        return rule
-    name = rule.metric or results.judged_by
-    unit = next((one.unit for run in results.runs for one in run.metrics if one.name == name), "share")
-    threshold, wanted = rule.threshold, "share" if unit == "share" else "number"
-    if rule.gate == "max_drop" and threshold.unit != wanted:
-        threshold = parse_threshold(threshold.given, f"--max-drop {name}", wanted)
-    return replace(rule, metric=name, threshold=threshold)
-
-
-def _has_two_sides(rule: Rule) -> bool:
-    """Whether the rule is against the stored baseline unless it says otherwise."""
-    return rule.gate in ("max_drop", "max_relative_drop", "worst_class")
 
 
 def _nobody(rule: Rule) -> GateOutcome:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from calib.validation.baseline import Baseline, ids_digest
+from calib.validation.consistency import baseline_problems, figure_problems, missing_labels
 from calib.validation.provenance import differing_keys
 from calib.validation.results import Metric, OutputError, PrecisionRun, Results
 from calib.validation.verdicts import GateOutcome, Verdict
@@ -13,6 +14,7 @@ from calib.validation.verdicts import GateOutcome, Verdict
 __all__ = ["check_identity", "check_integrity"]
 
 _SHOWN = 3
+_SOUND = "all values are finite and fit the answers"
 
 
 def _outcome(subject: str, problem: str, good: str, *, run: str = "", against: str = "") -> GateOutcome:
@@ -21,7 +23,7 @@ def _outcome(subject: str, problem: str, good: str, *, run: str = "", against: s
 
 
 def check_integrity(results: Results) -> tuple[GateOutcome, ...]:
-    """Checks that results hold samples, a baseline, candidates, and finite figures.
+    """Checks that results hold samples, a baseline, candidates, and finite figures that fit their answers.
 
     Args:
         results: What a validation run found.
@@ -29,11 +31,17 @@ def check_integrity(results: Results) -> tuple[GateOutcome, ...]:
     Returns:
         An outcome for the samples, one for the runs, and one for the values of each run.
     """
+    broken = _sample_problem(results)
     return (
-        _outcome("samples", _sample_problem(results), f"{len(results.sample_ids)} samples"),
+        _outcome("samples", broken, f"{len(results.sample_ids)} samples"),
         _outcome("runs", _run_problem(results), f"{len(results.runs)} runs with an FP32 reference"),
         *(
-            _outcome("values", "; ".join(_value_problems(run)), "all values are finite", run=run.label)
+            _outcome(
+                "values",
+                _values_text(run, None if broken else results),
+                _SOUND,
+                run=run.label,
+            )
             for run in results.runs
         ),
     )
@@ -51,7 +59,7 @@ def _sample_problem(results: Results) -> str:
     ):
         if values is not None and len(values) != count:
             return f"{len(values)} {name} for {count} samples: the results file was cut or edited"
-    return ""
+    return missing_labels(results)
 
 
 def _run_problem(results: Results) -> str:
@@ -65,6 +73,15 @@ def _run_problem(results: Results) -> str:
     return ""
 
 
+def _values_text(run: PrecisionRun, results: Results | None) -> str:
+    """What is wrong with a run's values; without results their answers are not counted again."""
+    found = _value_problems(run)
+    if found or results is None:
+        return "; ".join(_first(found))
+    edited = _first([*figure_problems(results, run)])
+    return f"the results file was edited, so validate again: {'; '.join(edited)}" if edited else ""
+
+
 def _value_problems(run: PrecisionRun) -> list[str]:
     found = [problem for output in run.outputs if (problem := _output_problem(output))]
     found += [
@@ -72,9 +89,11 @@ def _value_problems(run: PrecisionRun) -> list[str]:
         for metric in run.metrics
         if not all(map(math.isfinite, _numbers(metric)))
     ]
-    if len(found) > _SHOWN:
-        return [*found[:_SHOWN], f"and {len(found) - _SHOWN} more"]
     return found
+
+
+def _first(found: list[str]) -> list[str]:
+    return [*found[:_SHOWN], f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else found
 
 
 def _numbers(metric: Metric) -> Iterator[float]:
@@ -105,13 +124,21 @@ def check_identity(results: Results, baseline: Baseline, *, partial: bool = Fals
         partial: Whether runs of the baseline may be missing now.
 
     Returns:
-        An outcome for the model, one for the data and one for the runs.
+        An outcome for the model, one for the data and one for the runs; one for the baseline's figures where
+        they do not fit its own answers.
     """
+    edited = baseline_problems(baseline)
     missing = "" if partial else _missing_runs(results, baseline)
     return (
         _outcome("model", _model_problem(results, baseline), "the same model", against="baseline"),
         _outcome("data", _data_problem(results, baseline), "the same data", against="baseline"),
         _outcome("runs", missing, "all of the baseline's runs are there", against="baseline"),
+        *(
+            _outcome(
+                "baseline", f"{problem}: the baseline was edited, so make it again", "", against="baseline"
+            )
+            for problem in edited[:_SHOWN]
+        ),
     )
 
 

@@ -127,7 +127,7 @@ class _Side:
 
     def draws(self, metrics: Sequence[Metric]) -> dict[str, Draws]:
         assert self.spread is not None
-        wanted = {metric.name for metric in metrics if not metric.name.endswith(_AGREEMENT)}
+        wanted = {metric.name for metric in metrics}
         return {name: draws for name, draws in self.spread.packed.items() if name in wanted}
 
     def classes(self, baseline: _Side | None, names: Sequence[str]) -> tuple[ClassFigure, ...]:

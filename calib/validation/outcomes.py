@@ -12,7 +12,15 @@ import numpy.typing as npt
 from calib.errors import ValidationError
 from calib.validation.results import PrecisionRun, Results
 
-__all__ = ["SHARE_METRICS", "hits_of", "pack_hits", "pack_powers", "unpack_hits", "unpack_powers"]
+__all__ = [
+    "SHARE_METRICS",
+    "answer_hits",
+    "hits_of",
+    "pack_hits",
+    "pack_powers",
+    "unpack_hits",
+    "unpack_powers",
+]
 
 SHARE_METRICS = ("top1", "top5", "exact_match")
 """Shares of right answers, which the baseline has too; results may have others."""
@@ -126,7 +134,24 @@ def hits_of(results: Results, run: PrecisionRun, metric: str) -> npt.NDArray[np.
     count = len(results.sample_ids)
     if metric in run.outcomes:
         return unpack_hits(run.outcomes[metric], count, f"{run.label} {metric}")
-    if metric != "top1" or run.predictions is None or results.labels is None:
+    return answer_hits(results, run) if metric == "top1" else None
+
+
+def answer_hits(results: Results, run: PrecisionRun) -> npt.NDArray[np.bool_] | None:
+    """Whether a run's class is the label's, for every sample of its results.
+
+    Args:
+        results: The results that hold the run.
+        run: One of its runs.
+
+    Returns:
+        Shape [samples]; None where there are no labels, or the run answers with no classes.
+
+    Raises:
+        ValidationError: The numbers of answers, labels and samples differ.
+    """
+    count = len(results.sample_ids)
+    if run.predictions is None or results.labels is None:
         return None
     if not len(run.predictions) == len(results.labels) == count:
         raise ValidationError(

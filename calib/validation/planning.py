@@ -1,4 +1,4 @@
-"""How many samples a non-inferiority test needs, from how often two precisions disagree."""
+"""How many samples a non-inferiority test needs, by disagreement or by a pilot's spread."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from calib.validation.intervals import share_interval
 from calib.validation.outcomes import SHARE_METRICS, hits_of
 from calib.validation.paired import PairedTable
 from calib.validation.results import PrecisionRun, Results
+from calib.validation.spread_planning import LEAST_SAMPLES, pilot_spread, samples_for_spread
 
 __all__ = ["SamplePlan", "pilot_table", "plan_samples", "required_samples"]
 
 _MOST = 10**9
+_FEW_UNITS = 50
 
 
 @dataclass(frozen=True)
 class SamplePlan:
     """A number of paired samples, and what it rests on. All rates are shares between 0 and 1.
+
+    Margin and drop are in the unit of the figure, which for shares is a share too.
 
     Attributes:
         samples: Paired samples that are needed.
@@ -27,12 +31,15 @@ class SamplePlan:
         metric: What is to be judged.
         margin: The largest drop that is allowed.
         expected_drop: The true drop that the plan allows for.
-        disagreement: Share of samples on which just one precision is right.
-        source: Where the disagreement rate came from.
+        disagreement: Share of samples on which just one precision is right; None of other figures.
+        source: Where the disagreement rate or the spread came from.
         power: Chance that the test passes where the true drop is the expected one.
         alpha: Chance that it passes where the true drop is the margin.
         pilot_samples: Samples of the pilot; None without one.
         notes: What to know of the figures.
+        spread: Standard error of the drop on the pilot's samples, of figures that are resampled; else None.
+        unit: "share", or the figure's unit.
+        higher_is_better: Direction of the figure.
     """
 
     samples: int
@@ -40,12 +47,15 @@ class SamplePlan:
     metric: str
     margin: float
     expected_drop: float
-    disagreement: float
+    disagreement: float | None
     source: str
     power: float
     alpha: float
     pilot_samples: int | None = None
     notes: tuple[str, ...] = ()
+    spread: float | None = None
+    unit: str = "share"
+    higher_is_better: bool = True
 
 
 def required_samples(
@@ -149,7 +159,7 @@ def pilot_table(
 def plan_samples(
     *,
     margin: float,
-    metric: str = "top1",
+    metric: str | None = None,
     baseline: float | None = None,
     disagreement: float | None = None,
     pilot: Results | None = None,
@@ -160,9 +170,13 @@ def plan_samples(
 ) -> SamplePlan:
     """Plans a validation that can tell whether a drop stays below a margin. All rates are shares.
 
+    Shares of right answers are planned for by how often the precisions disagree, any other figure (mAP, mIoU,
+    RMSE, …) by how far its drop varies over the resamples of a pilot.
+
     Args:
-        margin: The largest drop that is allowed: 0.005 is half a percentage point.
-        metric: "top1" or "top5".
+        margin: The largest drop that is allowed: 0.005 is half a percentage point; of figures that are no
+            share in their unit.
+        metric: The figure: "top1", "mAP", …; None takes the one that speaks for the pilot's task, or "top1".
         baseline: Share of right answers of the baseline. Without a disagreement rate and a pilot the worst
             case is planned for: answers that are right independently of each other, ψ = 2p(1 − p).
         disagreement: Share of samples on which just one precision is right.
@@ -176,12 +190,19 @@ def plan_samples(
         UsageError: Figures are missing, given twice or out of range.
         ValidationError: The pilot cannot be used.
     """
+    if metric is None:
+        metric = "top1" if pilot is None else pilot.judged_by
     if pilot is None and metric not in SHARE_METRICS:
-        raise UsageError(f"Unknown metric {metric!r}. Choose from {', '.join(SHARE_METRICS)}.")
+        raise UsageError(
+            f"How far {metric} varies only a pilot tells: give --pilot with the results.json of a small run. "
+            f"Without one there are plans for {', '.join(SHARE_METRICS)}."
+        )
     if disagreement is not None and pilot is not None:
         raise UsageError("Give a disagreement rate or a pilot run, not both.")
     if baseline is not None and not 0 < baseline <= 1:
         raise UsageError(f"A baseline accuracy lies above 0 % and up to 100 %; got {100 * baseline:g} %.")
+    if pilot is not None and not _has_hits(pilot, metric):
+        return _by_spread(pilot, metric, run, margin, expected_drop, power, alpha)
     rate, upper, source, table = _disagreement(metric, baseline, disagreement, pilot, run)
 
     def needed(psi: float) -> int:
@@ -201,6 +222,44 @@ def plan_samples(
         alpha=alpha,
         pilot_samples=None if table is None else table.count,
         notes=_notes(used, baseline, table, disagreement),
+    )
+
+
+def _has_hits(pilot: Results, metric: str) -> bool:
+    return any(hits_of(pilot, one, metric) is not None for one in pilot.runs)
+
+
+def _by_spread(
+    pilot: Results,
+    metric: str,
+    run: str | None,
+    margin: float,
+    expected_drop: float,
+    power: float,
+    alpha: float,
+) -> SamplePlan:
+    spread = pilot_spread(pilot, metric, run)
+    samples, cautious = samples_for_spread(spread, margin, expected_drop, power, alpha)
+    notes = ["nothing moved in the pilot: so many samples of which none moves"] if not spread.error else []
+    if samples == LEAST_SAMPLES:
+        notes.append(f"fewer than {LEAST_SAMPLES} samples are too few for a bootstrap")
+    if spread.units < _FEW_UNITS:
+        notes.append(f"the pilot has only {spread.units} samples or pairs: plan with the cautious figure")
+    return SamplePlan(
+        samples=samples,
+        cautious_samples=cautious,
+        metric=metric,
+        margin=margin,
+        expected_drop=expected_drop,
+        disagreement=None,
+        source=f"pilot: {spread.run.label} on {spread.samples} samples, {spread.resamples} resamples",
+        power=power,
+        alpha=alpha,
+        pilot_samples=spread.samples,
+        notes=tuple(notes),
+        spread=spread.error,
+        unit=spread.metric.unit,
+        higher_is_better=spread.metric.higher_is_better,
     )
 
 

@@ -54,8 +54,8 @@ class Shift:
         before: In the old results; None where it was not measured.
         after: In the new ones.
         status: "same", "within noise", "better", "worse" (more than chance explains, after correction),
-            "not significant", "untested" (nothing is known of each sample), "new", "missing" or
-            "not measured".
+            "not significant", "untested" (nothing is known of each sample), "no error before" or "no error
+            now" (an SQNR that is infinite), "new", "missing" or "not measured".
         difference: After − before; None where either is missing.
         low: Lower end of its interval, from the same samples.
         high: Upper end.

@@ -73,8 +73,21 @@ def _of_run(old: Results, new: Results, pair: Pair, noise: Mapping[tuple[str, st
         difference = None if first is None or second is None else second - first
         spread = noise.get((pair.new.label, name))
         shift = Shift(pair.new.label, name, first, second, "", difference, noise=spread, unit=unit)
-        made.append(shift if difference is None else _tested(shift, old, new, pair))
+        if difference is None:
+            made.append(replace(shift, status=_exactness(pair, name)))
+        else:
+            made.append(_tested(shift, old, new, pair))
     return made
+
+
+def _exactness(pair: Pair, figure: str) -> str:
+    """What to say of an SQNR that is infinite since there is no error; empty where that is not why."""
+    before, after = (
+        any(sqnr_name(one.output) == figure and one.verdict == "equal" for one in run.outputs) for run in pair
+    )
+    if before and after:
+        return "same"
+    return "no error before" if before else "no error now" if after else ""
 
 
 def _finite(value: float | None) -> float | None:
@@ -188,6 +201,8 @@ def sqnr_difference(before: Floats, after: Floats) -> dict[str, Any]:
 
 
 def _with_status(shift: Shift, alpha: float, higher_is_better: bool) -> Shift:
+    if shift.status:
+        return shift
     if shift.before is None or shift.after is None or shift.difference is None:
         both = shift.before is None and shift.after is None
         return replace(shift, status="not measured" if both else "new" if shift.before is None else "missing")

@@ -120,7 +120,8 @@ class Change:
         figure: Name of the metric, or "SQNR of OUTPUT".
         before: In the baseline; None where it was not measured.
         after: Now; None where it was not measured.
-        status: "same", "better", "worse", "changed", "within noise", "new", "missing" or "not measured".
+        status: "same", "better", "worse", "not significant", "within noise", "new", "missing", "no error
+            now", "no error before" (an SQNR that is infinite) or "not measured".
         low: Lower end of the 95 % interval of before − after, from the same samples; None without one.
         high: Upper end.
         noise: Largest difference between rebuilds of one model; None where it is not known.

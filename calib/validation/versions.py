@@ -15,7 +15,7 @@ from calib.validation.circumstances import find_circumstances
 from calib.validation.corrections import Correction
 from calib.validation.engine_shifts import engine_shifts, latency_shifts
 from calib.validation.flips import find_flips
-from calib.validation.gate_case import Case
+from calib.validation.gate_case import Case, fitted
 from calib.validation.gate_rules import Rule, make_rules
 from calib.validation.gate_shares import judge_drop
 from calib.validation.integrity import check_integrity
@@ -50,9 +50,10 @@ def compare(
     Args:
         old: What a validation run found before, or the path of its results.json.
         new: What it finds now.
-        margin: Largest drop of each new run against the old one, a share: 0.005 or "0.5%". Each run is then
-            judged by a non-inferiority test; without it nothing is judged.
-        metrics: Figures that the margin is of; by default "top1", or the first figure that there is.
+        margin: Largest drop of each new run against the old one, a share: 0.005 or "0.5%", or a number in the
+            unit of a figure that is no share. Each run is then judged by a non-inferiority test; without it
+            nothing is judged.
+        metrics: Figures that the margin is of; by default the one that speaks for the results' task.
         noise: Results of two or more builds of the model, or of one run that made several.
         alpha: Chance of calling anything changed that is not, and of a wrong verdict on each side.
         correction: "holm", "bonferroni" or "none", for several figures and gates.
@@ -192,7 +193,9 @@ def _gates(
     noise: Noise,
 ) -> tuple[GateOutcome, ...]:
     """Non-inferiority of each new candidate against the same run of the old results."""
-    rules = make_rules(max_drop=margin, metrics=tuple(metrics) or _default_metric(pairs), against="baseline")
+    chosen = tuple(metrics) or _default_metric(new, pairs)
+    made = make_rules(max_drop=margin, metrics=chosen, against="baseline")
+    rules = [fitted(rule, new) for rule in made]
     stored = make_baseline(old, noise.spreads, noise.latency, noise.builds)
     found = []
     for pair in pairs:
@@ -207,8 +210,8 @@ def _gate(new: Results, pair: Pair, rule: Rule, stored: Baseline, alpha: float) 
     return judge_drop(Case(new, pair.new, rule, stored, alpha))
 
 
-def _default_metric(pairs: Sequence[Pair]) -> tuple[str, ...]:
-    """Top-1 where there is one, else the first figure that is compared with FP32's."""
+def _default_metric(results: Results, pairs: Sequence[Pair]) -> tuple[str, ...]:
+    """The figure that speaks for the task, else the first one that is compared with FP32's."""
     names = [
         metric.name
         for pair in pairs
@@ -220,4 +223,4 @@ def _default_metric(pairs: Sequence[Pair]) -> tuple[str, ...]:
         raise UsageError(
             "A margin is of a figure of accuracy, and the results have none: validate with labels and a task."
         )
-    return ("top1",) if "top1" in names else (names[0],)
+    return (results.judged_by,) if results.judged_by in names else (names[0],)

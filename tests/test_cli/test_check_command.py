@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from task_judging import judged, numbered
+from task_results import as_results
 from test_report import report_results as made
 
 from calib.cli import main
@@ -32,9 +35,8 @@ def calib(
     good = made.classifier()
     write_results(replace(good, runs=good.runs[:2]), tmp_path / "good.json")
     # The class 0 for every sample: right on 36 of 360.
-    metric = replace(good.runs[1].metrics[0], value=0.1, successes=36, drop=352 / 360 - 0.1)
-    spoiled = replace(good.runs[1], predictions=(0,) * 360, metrics=(metric,))
-    write_results(replace(good, runs=(good.runs[0], spoiled)), tmp_path / "spoiled.json")
+    spoiled = replace(good.runs[1], predictions=(0,) * 360, metrics=good.runs[1].metrics[:1])
+    write_results(made.restated(replace(good, runs=(good.runs[0], spoiled))), tmp_path / "spoiled.json")
 
     def run(*arguments: object) -> Ran:
         monkeypatch.setattr(sys, "argv", ["calib", *map(str, arguments)])
@@ -141,3 +143,18 @@ class TestPlan:
         assert calib("plan", "--margin", "0.5").status == 2
         assert calib("plan", "--margin", "nan", "--baseline", "76").status == 2
         assert calib("plan", "--margin", "0.5", "--baseline", "176").status == 2
+
+
+def test_a_plan_for_a_figure_of_another_unit(calib: Callable[..., Ran], tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    labels = [float(one) for one in random.normal(size=200)]
+    fp32 = (np.array(labels) + random.normal(0, 0.1, 200)).astype(np.float32)[:, None]
+    int8 = fp32 + random.normal(0, 0.05, fp32.shape).astype(np.float32)
+    found = judged({"kind": "regression", "unit": "mm"}, numbered(labels), {"y": fp32}, {"y": int8}, batch=50)
+    write_results(as_results(found), tmp_path / "pilot.json")
+    ran = calib("plan", "--pilot", "pilot.json", "--margin", "0.005")
+    assert (ran.status, ran.err) == (0, "")
+    assert "chance that MAE rises by less than 0.005 mm, where the true rise is 0." in ran.out
+    assert "(pilot: INT8 on 200 samples, 1999 resamples)." in ran.out
+    refused = calib("plan", "--pilot", "pilot.json", "--margin", "1%")
+    assert (refused.status, "the figure is no share" in refused.err) == (2, True)

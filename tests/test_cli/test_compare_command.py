@@ -35,7 +35,7 @@ def test_without_a_margin_nothing_is_judged(
 ) -> None:
     status, out, err = run(capsys, "compare", *files, "--out", tmp_path / "out")
     assert status == 0
-    assert out.splitlines()[0] == "digits on digits, 360 samples: worse: INT8 top1"
+    assert out.splitlines()[0] == ("digits on digits, 360 samples: worse: INT8 top1, INT8 top1_agreement")
     assert "INT8: 40 of 360 changed: 35 became wrong, 5 became right" in out
     assert (tmp_path / "out" / "compare.html").is_file()
     assert f"Comparison: {tmp_path / 'out' / 'compare.html'}" in out + err

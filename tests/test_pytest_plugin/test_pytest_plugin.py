@@ -29,9 +29,8 @@ def suite(tmp_path: Path) -> Path:
     good = replace(good, runs=good.runs[:2])
     write_results(good, tmp_path / "good.json")
     write_baseline(make_baseline(good), tmp_path / "base.json")
-    metric = replace(good.runs[1].metrics[0], value=0.1, successes=36)
-    spoiled = replace(good.runs[1], predictions=(0,) * 360, metrics=(metric,))
-    write_results(replace(good, runs=(good.runs[0], spoiled)), tmp_path / "spoiled.json")
+    spoiled = replace(good.runs[1], predictions=(0,) * 360, metrics=good.runs[1].metrics[:1])
+    write_results(made.restated(replace(good, runs=(good.runs[0], spoiled))), tmp_path / "spoiled.json")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     return tmp_path
 

@@ -81,7 +81,7 @@ def test_markdown_starts_with_the_verdict_and_puts_failures_first() -> None:
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows[0] == "| Verdict | Gate | Limit | Found |"
     assert rows[2].startswith("| **failed** | max_drop b: INT8 against FP32 |")
-    assert "| INT8 | top1 | 97.0% | 95.0% | −3.0 to −1.0 | **worse** |" in rows
+    assert "| INT8 | top1 | 97.0% | 95.0% | −3.0 to −1.0 points | **worse** |" in rows
     passed = check_markdown(replace(REPORT, outcomes=(gate("pass"),), changes=()))
     assert passed.startswith("## ✅ calib check: PASS")
     assert check_markdown(replace(REPORT, outcomes=(gate("undecided"),))).startswith("## ⚠️")

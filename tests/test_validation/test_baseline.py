@@ -37,12 +37,8 @@ def worsened(results: Results, count: int, index: int = 2) -> Results:
     answers = list(run.predictions)
     for place in range(100, 100 + count):
         answers[place] = (results.labels[place] + 1) % 10
-    metric = run.metrics[0]
-    assert metric.successes is not None
-    right = metric.successes - count
-    figure = replace(metric, value=right / 360, successes=right)
-    changed = replace(run, predictions=tuple(answers), metrics=(figure, *run.metrics[1:]))
-    return replace(results, runs=(*results.runs[:index], changed, *results.runs[index + 1 :]))
+    changed = replace(run, predictions=tuple(answers))
+    return made.restated(replace(results, runs=(*results.runs[:index], changed, *results.runs[index + 1 :])))
 
 
 def reason(report: CheckReport, subject: str) -> str:

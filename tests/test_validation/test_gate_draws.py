@@ -16,15 +16,17 @@ from calib.report.gates import check_markdown, check_text
 from calib.validation import (
     CheckReport,
     GateOutcome,
+    RebuildRecord,
     Results,
     check,
+    compare,
     make_baseline,
     read_baseline,
     read_results,
     update_baseline,
     write_results,
 )
-from calib.validation.resampling import FEW_RESAMPLES, paired_draws, unpack_draws
+from calib.validation.resampling import FEW_RESAMPLES, pack_draws, paired_draws, unpack_draws
 
 RANDOM = np.random.default_rng(0)
 COUNT = 200
@@ -151,11 +153,58 @@ class TestClasses:
         # Tree did not move: (1 − 0.08)ⁿ with its n pixels is nothing.
         assert found.p_value == pytest.approx(max(norm.cdf(z)))
 
-    def test_against_a_baseline_there_are_no_classes(self) -> None:
-        results = segmentation(0.1)
-        found = only(check(results, baseline=make_baseline(results), worst_class="5%"), "worst_class")
+    def test_against_a_baseline_both_errors_are_added(self) -> None:
+        from scipy.stats import norm
+
+        before, after = segmentation(0.02), segmentation(0.3)
+        report = check(after, baseline=make_baseline(before), worst_class="5%", precisions=["int8"])
+        found = only(report, "worst_class")
+        old, new = (results.runs[1].classes[1] for results in (before, after))
+        drop, error = (old.value or 0) - (new.value or 0), (old.drop_error or 0) + (new.drop_error or 0)
         assert found.verdict == "fail"
-        assert "classes cannot be judged" in found.reason
+        assert found.reason.startswith("of 3 classes, class 1 (sky) lost most: its IoU fell by ")
+        assert found.value == pytest.approx(drop, abs=2e-6)
+        assert found.low == pytest.approx(drop - norm.ppf(0.95) * error, abs=2e-6)
+        # Road lost pixels to it too; the surest of three counts three times.
+        worst = norm.sf((drop - 0.05) / error)
+        assert found.p_worse is not None
+        assert found.p_worse <= 3 * worst * (1 + 1e-3)
+        assert found.method.endswith("at most the sum of both runs' against FP32")
+
+    def test_the_same_classes_pass_against_their_baseline(self) -> None:
+        results = segmentation(0.02)
+        report = check(results, baseline=make_baseline(results), worst_class="10%", precisions=["int8"])
+        found = only(report, "worst_class")
+        assert (found.verdict, found.value) == ("pass", 0.0)
+
+    def test_where_fp32_is_another_the_error_is_not_known(self) -> None:
+        results = segmentation(0.02)
+        fp32 = results.runs[0]
+        classes = tuple(replace(one, value=0.9) for one in fp32.classes)
+        old = make_baseline(replace(results, runs=(replace(fp32, classes=classes), results.runs[1])))
+        found = only(check(results, baseline=old, worst_class="10%", precisions=["int8"]), "worst_class")
+        assert found.verdict == "undecided"
+        assert "FP32's own figure is not what it was" in found.note
+
+    def test_baselines_without_classes_and_tasks_without_them(self) -> None:
+        results = segmentation(0.1)
+        bare = replace(results, runs=tuple(replace(run, class_metric="", classes=()) for run in results.runs))
+        found = only(
+            check(results, baseline=make_baseline(bare), worst_class="5%", precisions=["int8"]), "worst_class"
+        )
+        assert found.reason == (
+            "the baseline keeps no figures of classes, not IoU: make it again with --update-baseline"
+        )
+        found = only(check(regression(0.1), worst_class="5%"), "worst_class")
+        assert found.reason == "regression gives no figure of each class: there is none to judge"
+
+    def test_baselines_keep_them_in_few_lines(self, tmp_path: Path) -> None:
+        results = segmentation(0.1)
+        update_baseline(results, tmp_path / "base.json")
+        stored = read_baseline(tmp_path / "base.json")
+        assert stored == make_baseline(results)
+        assert stored.runs["INT8"].class_values.keys() == {"0", "1", "2"}
+        assert stored.runs["FP32"].class_errors == {}
 
 
 def test_agreement_is_judged_by_its_interval() -> None:
@@ -255,3 +304,89 @@ def test_versions_are_compared_by_their_resamples() -> None:
     assert (error.low, error.high) == pytest.approx(tuple(np.percentile(draws[1] - draws[0], (2.5, 97.5))))
     assert (error.status, error.unit) == ("worse", "mm")
     assert shifts["FP32", "RMSE"].status == "same"
+
+
+def test_a_margin_is_of_the_tasks_own_figure_and_unit() -> None:
+    old, new = regression(0.05), regression(0.3)
+    found = compare(old, new, margin=0.01)
+    (gate,) = [one for one in found.gates if one.gate == "max_drop"]
+    assert (gate.subject, gate.verdict, gate.unit) == ("MAE", "fail", "number")
+    assert compare(old, new, margin="3").verdict == "pass"
+    assert compare(old, new, margin="3", metrics=["RMSE"]).gates[0].subject == "RMSE"
+    with pytest.raises(UsageError, match="the figure is no share"):
+        compare(old, new, margin="1%")
+
+
+def test_resamples_of_another_order_are_not_paired() -> None:
+    old = regression(0.05)
+    ids = tuple(reversed(old.sample_ids))
+    found = compare(old, replace(regression(0.3), sample_ids=ids))
+    (error,) = [one for one in found.shifts if (one.run, one.figure) == ("INT8", "RMSE")]
+    assert (error.status, error.low) == ("untested", None)
+
+
+def test_noise_of_a_figure_is_said_in_its_unit() -> None:
+    old, new = regression(0.05), regression(0.3)
+    records = (RebuildRecord("INT8", 3, {"MAE": (0.1, 0.5, 0.3)}, ()),)
+    report = check(
+        replace(new, rebuilds=records), baseline=make_baseline(old), max_drop="MAE=0.01", precisions=["int8"]
+    )
+    found = only(report, "max_drop")
+    assert found.verdict == "undecided"
+    assert found.note.endswith("within the noise of 3 builds, which differ by up to 0.4")
+
+
+def test_a_change_on_both_sides_of_none_is_not_called_better_or_worse() -> None:
+    old = segmentation(0.05)
+    values = unpack_draws(old.runs[1].draws["mIoU"].values)
+    random = np.random.default_rng(0)
+    moved = replace(
+        old.runs[1].draws["mIoU"], values=pack_draws(values + random.normal(0, 0.01, len(values)))
+    )
+    mean = old.runs[1].metrics[0]
+    assert mean.value is not None
+    assert mean.drop is not None
+    metric = replace(mean, value=mean.value - 0.001, drop=mean.drop + 0.001)
+    int8 = replace(
+        old.runs[1], metrics=(metric, *old.runs[1].metrics[1:]), draws={**old.runs[1].draws, "mIoU": moved}
+    )
+    report = check(replace(old, runs=(old.runs[0], int8)), baseline=make_baseline(old), max_drop="20%")
+    (change,) = [one for one in report.changes if (one.run, one.figure) == ("INT8", "mIoU")]
+    assert change.status == "not significant"
+
+
+def test_an_output_that_has_no_error_any_more_is_not_missing() -> None:
+    from calib.report.qualification_text import qualification_text
+
+    old = segmentation(0.05)
+    (output,) = old.runs[1].outputs
+    exact = replace(
+        output, sqnr_db=None, max_abs=0.0, verdict="equal", note="no error at all; SQNR is infinite"
+    )
+    new = replace(old, runs=(old.runs[0], replace(old.runs[1], outputs=(exact,))))
+    for sides, status in (
+        ((old, new), "no error now"),
+        ((new, old), "no error before"),
+        ((new, new), "same"),
+    ):
+        found = compare(*sides, margin="50%")
+        (shift,) = [one for one in found.shifts if one.figure.startswith("SQNR")]
+        assert (shift.status, found.faults) == (status, ())
+        report = check(sides[1], baseline=make_baseline(sides[0]), max_drop="50%")
+        (change,) = [one for one in report.changes if one.figure.startswith("SQNR")]
+        assert change.status == status
+    assert "24.6 dB → no error: no error now" in qualification_text(compare(old, new))
+    assert "24.6 dB → no error: no error now" in check_text(
+        check(new, baseline=make_baseline(old), max_drop="50%")
+    )
+
+
+def test_where_nothing_moved_the_bound_is_of_the_samples() -> None:
+    found = only(check(segmentation(0.0), max_drop="1%"), "max_drop")
+    assert found.high == pytest.approx(1 - 0.05 ** (1 / 60))
+    assert "a loss of at most 4.87 points" in found.reason
+    same = regression(0.0)
+    value = same.runs[0].metrics[0].value
+    assert value is not None
+    # A rise of a tenth of its value: (1 − 0.1)²⁰⁰ = 7e-10, in whatever unit.
+    assert only(check(same, max_drop=f"MAE={value / 10}"), "max_drop").p_value == pytest.approx(0.9**200)

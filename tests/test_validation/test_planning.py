@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm
+from task_judging import judged, numbered
+from task_results import as_results
 from test_report import report_results as made
 
 from calib.errors import UsageError, ValidationError
+from calib.validation import Results
 from calib.validation.noninferiority import share_non_inferiority
 from calib.validation.paired import PairedTable
 from calib.validation.planning import pilot_table, plan_samples, required_samples
@@ -107,7 +110,7 @@ class TestPilot:
         ({"margin": 0.01, "disagreement": 0.03, "expected_drop": 0.01}, "must be below the margin"),
         ({"margin": 0.05, "disagreement": 0.01, "expected_drop": 0.02}, "cannot come from answers"),
         ({"margin": 0.01, "disagreement": 0.03, "power": 1.0}, "Power lies between"),
-        ({"margin": 0.01, "disagreement": 0.03, "metric": "map"}, "Unknown metric 'map'"),
+        ({"margin": 0.01, "disagreement": 0.03, "metric": "map"}, "How far map varies"),
         ({"margin": 0.01, "baseline": 76}, "above 0 % and up to 100 %; got 7600 %"),
         ({"margin": 0.01, "disagreement": 0.03, "pilot": made.classifier()}, "not both"),
         ({"margin": 1e-6, "disagreement": 0.03}, "a billion samples"),
@@ -116,3 +119,73 @@ class TestPilot:
 def test_plans_that_cannot_be_made(options: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         plan_samples(**options)  # type: ignore[arg-type]
+
+
+class TestSpread:
+    """Figures that are resampled: planned for by a pilot's own spread."""
+
+    @staticmethod
+    def regression(count: int = 400) -> tuple[Results, np.ndarray]:
+        """Results, and by how much INT8's absolute error is above FP32's in each sample."""
+        random = np.random.default_rng(2)
+        labels = random.normal(size=count)
+        fp32 = (labels + random.normal(0, 0.1, count)).astype(np.float32)
+        int8 = (fp32 + random.normal(0, 0.05, count)).astype(np.float32)
+        outputs = {"y": fp32[:, None]}, {"y": int8[:, None]}
+        task = {"kind": "regression", "unit": "mm"}
+        found = as_results(judged(task, numbered([float(one) for one in labels]), *outputs, batch=100))
+        return found, np.abs(int8 - labels) - np.abs(fp32 - labels)
+
+    def test_a_mean_needs_what_its_standard_deviation_says(self) -> None:
+        pilot, rises = self.regression()
+        plan = plan_samples(margin=0.005, pilot=pilot)
+        assert (plan.metric, plan.unit, plan.higher_is_better) == ("MAE", "mm", False)
+        assert plan.disagreement is None
+        assert plan.spread == pytest.approx(rises.std() / 20, rel=0.06)  # √400; 1999 resamples: ±1.6 %
+        # ((1.645 + 0.842)·σ/m)²
+        expected = ((norm.ppf(0.95) + norm.ppf(0.8)) * rises.std() / 0.005) ** 2
+        assert plan.samples == pytest.approx(expected, rel=0.12)
+        assert plan.cautious_samples is not None
+        assert plan.samples < plan.cautious_samples < 1.3 * plan.samples
+        closer = plan_samples(margin=0.005, pilot=pilot, expected_drop=0.0025)
+        assert closer.samples == pytest.approx(4 * plan.samples, abs=4)
+
+    def test_four_times_the_pilot_halves_the_error_and_plans_the_same(self) -> None:
+        few, many = (
+            plan_samples(margin=0.01, metric="RMSE", pilot=self.regression(n)[0]) for n in (300, 1200)
+        )
+        assert few.spread is not None
+        assert many.spread == pytest.approx(few.spread / 2, rel=0.15)
+        assert many.samples == pytest.approx(few.samples, rel=0.3)
+
+    def test_where_nothing_moved_their_number_alone_counts(self) -> None:
+        pilot, _ = self.regression(60)
+        same = replace(pilot, runs=(pilot.runs[0], replace(pilot.runs[1], draws=pilot.runs[0].draws)))
+        plan = plan_samples(margin=0.01, metric="R2", pilot=same)
+        value = next(one.value for one in pilot.runs[0].metrics if one.name == "R2")
+        assert value is not None
+        assert plan.samples == int(np.ceil(np.log(0.05) / np.log(1 - 0.01 / value)))
+        assert (plan.spread, plan.cautious_samples) == (0.0, None)
+        assert plan.notes[0].startswith("nothing moved in the pilot")
+
+    def test_mistakes(self) -> None:
+        pilot, _ = self.regression(60)
+        with pytest.raises(
+            ValidationError, match=r"no candidate whose mAP can .* planned for: MAE, RMSE, R2"
+        ):
+            plan_samples(margin=0.01, metric="mAP", pilot=pilot)
+        with pytest.raises(ValidationError, match="no run 'INT4'"):
+            plan_samples(margin=0.01, pilot=pilot, run="INT4")
+        with pytest.raises(UsageError, match="How far mAP varies only a pilot tells"):
+            plan_samples(margin=0.01, metric="mAP")
+        with pytest.raises(UsageError, match=r"The expected drop, 0\.02, must be below the margin"):
+            plan_samples(margin=0.01, pilot=pilot, expected_drop=0.02)
+        with pytest.raises(UsageError, match="The margin must be above 0"):
+            plan_samples(margin=0.0, pilot=pilot)
+        with pytest.raises(UsageError, match="Power lies between"):
+            plan_samples(margin=0.01, pilot=pilot, power=0.2)
+
+    def test_few_samples_are_too_few_for_a_bootstrap(self) -> None:
+        plan = plan_samples(margin=0.5, pilot=self.regression(60)[0])
+        assert plan.samples == plan.cautious_samples == 30
+        assert "too few for a bootstrap" in plan.notes[0]

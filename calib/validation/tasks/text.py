@@ -102,7 +102,8 @@ class _TextJudge(Judge[_Answers]):
 
     @property
     def hits(self) -> Mapping[str, npt.NDArray[np.bool_]]:
-        return {"exact_match": np.frombuffer(bytes(self._right), np.bool_)} if self._right else {}
+        known = {"exact_match": self._right, "text_agreement": self._same}
+        return {name: np.frombuffer(bytes(found), np.bool_) for name, found in known.items() if found}
 
     def changed(self, baseline: Judge[_Answers]) -> npt.NDArray[np.bool_]:
         return ~np.frombuffer(bytes(self._same), np.bool_)
