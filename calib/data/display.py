@@ -76,8 +76,10 @@ class Display:
         low, high = min(ends[0] for ends in shown), max(ends[1] for ends in shown)
         for top in (1.0, 255.0):
             if low >= 0 and top / 2 < high <= top:
-                return cls(steps, 0.0, top, f"values from 0 (black) to {top:g} (white)")
-        return cls(steps, low, high, f"values from {low:.4g} (black) to {high:.4g} (white)")
+                return cls(steps, 0.0, top, f"before scale, mean and std from 0 (black) to {top:g} (white)")
+        return cls(
+            steps, low, high, f"before scale, mean and std from {low:.4g} (black) to {high:.4g} (white)"
+        )
 
     def picture(self, values: Array) -> tuple[Picture, bool]:
         """Draws one input of one sample.
