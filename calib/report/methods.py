@@ -7,10 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from calib.report import numbers
-from calib.report.changes import by_chance, compare_answers
+from calib.report.changes import by_chance
 from calib.report.merge import Merged, Row, level_of
 from calib.report.metrics import sentence_start, value_text, wording
 from calib.report.text import visible
+from calib.validation.outcomes import hits_of
+from calib.validation.paired import mcnemar
+from calib.validation.resampling import paired_draws
+from calib.validation.shifts import draw_difference
 
 __all__ = ["calibration_findings"]
 
@@ -23,8 +27,8 @@ def calibration_findings(merged: Merged) -> tuple[tuple[str, str], ...]:
     """A lead and a sentence wherever INT8 was run with several calibrations; empty elsewhere.
 
     For each output the calibration with the highest SQNR is named where another's is at least 1 dB lower.
-    The figures that speak for the task are compared too; for classifiers that is top-1 accuracy, with the
-    exact McNemar test of the samples that only one of the two answers rightly.
+    The figures that speak for the task are compared too, with the exact McNemar test of the samples that only
+    one of the two answers rightly, or, where answers are not right or wrong, with paired resamples.
     """
     return tuple((_lead(rows), _sentence(rows)) for rows in _contests(merged))
 
@@ -121,8 +125,17 @@ def _against(best: Row, other: Row, name: str, word: str) -> str:
     better, worse = _method(best), _method(other)
     figure = sentence_start(wording(name).phrase)
     text = f"{figure} is {word} with {better} than with {worse}: {' against '.join(shares)}"
-    changes = compare_answers(other, best)
-    if changes is None or changes.p_value is None:
-        return f"{text}."
-    moved = f"{changes.became_right} samples right only with {better}, {changes.became_wrong} with {worse}"
-    return f"{text} ({moved}; {by_chance(changes.p_value)})."
+    said = _significance(best, other, name)
+    return f"{text} ({said})." if said else f"{text}."
+
+
+def _significance(best: Row, other: Row, name: str) -> str:
+    """What the same samples say of a difference: McNemar's test of right answers, or paired resamples."""
+    results = best.source.results
+    hits = [hits_of(results, row.run, name) for row in (other, best)]
+    if hits[0] is not None and hits[1] is not None:
+        only = [int((one & ~two).sum()) for one, two in ((hits[1], hits[0]), (hits[0], hits[1]))]
+        moved = f"{only[0]} samples right only with {_method(best)}, {only[1]} with {_method(other)}"
+        return f"{moved}; {by_chance(mcnemar(only[1], only[0]).p_value)}" if any(only) else ""
+    draws = paired_draws(other.run.draws.get(name), best.run.draws.get(name), best.run.label)
+    return "" if draws is None else by_chance(draw_difference(*draws)["p_value"])
