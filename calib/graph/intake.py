@@ -30,6 +30,13 @@ __all__ = [
 PROTOBUF_LIMIT = (2 << 30) - 1
 """Bytes that one protocol buffer can hold."""
 
+_FLOATS = (
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+    onnx.TensorProto.DOUBLE,
+)
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -126,6 +133,12 @@ class OnnxModel:
         weights = sum(map(_tensor_bytes, all_tensors(self.proto.graph)))
         # A protocol buffer beyond the limit cannot even be measured.
         return weights if weights > PROTOBUF_LIMIT else int(self.proto.ByteSize())
+
+    @property
+    def parameters(self) -> int:
+        """Number of floating-point weights, in Constant nodes too, where PaddlePaddle writes them."""
+        tensors = (one for one in all_tensors(self.proto.graph) if one.data_type in _FLOATS)
+        return sum(int(np.prod(tensor.dims, dtype=np.int64)) for tensor in tensors)
 
     def to_bytes(self) -> bytes:
         """The serialized model.

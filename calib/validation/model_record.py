@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from calib.validation.results import ModelRecord
 
 if TYPE_CHECKING:
@@ -17,8 +15,6 @@ __all__ = ["describe_model", "model_name"]
 
 def describe_model(model: OnnxModel) -> ModelRecord:
     """Name, hash, inputs, outputs and size of a model."""
-    graph = model.proto.graph
-    sizes = (int(np.prod(tensor.dims, dtype=np.int64)) for tensor in graph.initializer)
     return ModelRecord(
         name=model.path.name,
         path=str(model.path),
@@ -26,8 +22,8 @@ def describe_model(model: OnnxModel) -> ModelRecord:
         opset=model.opset,
         inputs={spec.name: str(spec) for spec in model.inputs},
         outputs={spec.name: str(spec) for spec in model.outputs},
-        nodes=len(graph.node),
-        parameters=sum(sizes),
+        nodes=len(model.proto.graph.node),
+        parameters=model.parameters,
     )
 
 

@@ -37,8 +37,12 @@ def make(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]
             continue
         if not calibrations:
             raise UsageError("INT8 needs a calibration cache.")
+        # True of every calibration, and said of the first.
+        warnings = _attention(model)
         for calibration in calibrations:
-            yield from _int8(model, calibration, options)
+            for variant in _int8(model, calibration, options):
+                yield replace(variant, warnings=(*variant.warnings, *warnings))
+                warnings = ()
 
 
 def make_reference(model: OnnxModel, options: Options) -> Variant:
@@ -112,8 +116,7 @@ def _int8(model: OnnxModel, calibration: Calibration, options: Options) -> Itera
 
     # Takes any opset; its pairs stand where those of TensorRT 10 and 11 do.
     quantized = quantize_model(model, calibration.cache, options.keep_float, target="onnxruntime")
-    simulated = _simulated(quantized, calibration, options.threads)
-    yield replace(simulated, warnings=(*simulated.warnings, *_attention(calibration.run.label, model)))
+    yield _simulated(quantized, calibration, options.threads)
     if options.integer_kernels:
         yield _integer(quantized, calibration, options.threads)
 
@@ -145,7 +148,7 @@ def _simulated(quantized: QuantizedModel, calibration: Calibration, threads: int
     return _variant(calibration.run, runner, description, len(quantized.pairs), warnings)
 
 
-def _attention(label: str, model: OnnxModel) -> tuple[str, ...]:
+def _attention(model: OnnxModel) -> tuple[str, ...]:
     """That TensorRT 8.6 gets another model, where the network has attention."""
     from calib.graph import count_attention
 
@@ -153,7 +156,7 @@ def _attention(label: str, model: OnnxModel) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        f"{label} is simulated as TensorRT 10 and 11 compute it. For TensorRT 8.6 calib quantize leaves "
+        "INT8 is simulated as TensorRT 10 and 11 compute it. For TensorRT 8.6 calib quantize leaves "
         f"{count} nodes of attention, or around it, in float, which it runs faster in FP16.",
     )
 

@@ -7,10 +7,11 @@ import onnx
 import pytest
 from goldens import REAL
 from networks import conv_relu_gemm, model, node, save, weight
+from onnx import numpy_helper
 
 from calib.data import Batch
 from calib.errors import DatasetError, ModelError
-from calib.graph import FeedBuilder, TensorSpec, load_model
+from calib.graph import FeedBuilder, OnnxModel, TensorSpec, load_model
 
 MODELS = REAL / "models"
 
@@ -147,3 +148,15 @@ def test_content_hashes_tell_graph_and_weights_apart(tmp_path: Path) -> None:
     (graph_a, weights_a), (graph_b, weights_b) = first.content_hashes(), second.content_hashes()
     assert graph_a == graph_b
     assert weights_a != weights_b
+
+
+def test_weights_are_counted_wherever_they_stand() -> None:
+    constant = node("Constant", [], ["b"], value=numpy_helper.from_array(np.zeros(4, np.float32)))
+    proto = model(
+        [constant, node("Conv", ["x", "w", "b"], ["c"]), node("Reshape", ["c", "flat"], ["y"])],
+        {"x": ["n", 3, 5, 5]},
+        {"y": None},
+        {"w": weight(4, 3, 3, 3), "flat": np.array([0, -1], np.int64)},
+    )
+    # 4 × 3 × 3 × 3 of the weight and 4 of the bias; the sizes of the Reshape are no weights.
+    assert OnnxModel(Path("m.onnx"), proto).parameters == 108 + 4
