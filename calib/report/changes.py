@@ -8,7 +8,7 @@ from calib.report import numbers
 from calib.report.merge import Merged, Row
 from calib.validation.paired import mcnemar
 
-__all__ = ["Changes", "by_chance", "changed_answers", "compare_answers"]
+__all__ = ["Changes", "by_chance", "changed_answers"]
 
 _CHANCE = 0.05
 
@@ -49,10 +49,10 @@ def changed_answers(merged: Merged, row: Row) -> Changes | None:
         The comparison; None for a baseline, or where either has no predictions of the same length.
     """
     baseline = merged.baseline_of(row)
-    return None if baseline is None or row.is_baseline else compare_answers(baseline, row)
+    return None if baseline is None or row.is_baseline else _compare_answers(baseline, row)
 
 
-def compare_answers(before: Row, after: Row) -> Changes | None:
+def _compare_answers(before: Row, after: Row) -> Changes | None:
     """Compares the predictions of two runs of one source, sample by sample.
 
     Args:

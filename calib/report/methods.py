@@ -12,7 +12,7 @@ from calib.report.merge import Merged, Row, level_of
 from calib.report.metrics import sentence_start, value_text, wording
 from calib.report.text import visible
 from calib.validation.outcomes import hits_of
-from calib.validation.paired import mcnemar
+from calib.validation.paired import PairedTable, mcnemar
 from calib.validation.resampling import paired_draws
 from calib.validation.shifts import draw_difference
 
@@ -134,8 +134,11 @@ def _significance(best: Row, other: Row, name: str) -> str:
     results = best.source.results
     hits = [hits_of(results, row.run, name) for row in (other, best)]
     if hits[0] is not None and hits[1] is not None:
-        only = [int((one & ~two).sum()) for one, two in ((hits[1], hits[0]), (hits[0], hits[1]))]
-        moved = f"{only[0]} samples right only with {_method(best)}, {only[1]} with {_method(other)}"
-        return f"{moved}; {by_chance(mcnemar(only[1], only[0]).p_value)}" if any(only) else ""
+        table = PairedTable.from_hits(hits[0], hits[1])
+        if not table.disagreements:
+            return ""
+        moved = f"{table.only_candidate} samples right only with {_method(best)}"
+        p_value = mcnemar(table.only_baseline, table.only_candidate).p_value
+        return f"{moved}, {table.only_baseline} with {_method(other)}; {by_chance(p_value)}"
     draws = paired_draws(other.run.draws.get(name), best.run.draws.get(name), best.run.label)
     return "" if draws is None else by_chance(draw_difference(*draws)["p_value"])

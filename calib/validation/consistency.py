@@ -84,7 +84,7 @@ def _answer_problems(results: Results, run: PrecisionRun) -> Iterator[str]:
 
 def _agreement(results: Results, run: PrecisionRun) -> Hits | None:
     """Whether a run's class is FP32's of the same results."""
-    reference = next((one for one in results.runs if one.role == "baseline"), None)
+    reference = results.baseline
     if reference is None or run.predictions is None or reference.predictions is None:
         return None
     ours, theirs = np.asarray(run.predictions), np.asarray(reference.predictions)
@@ -97,7 +97,7 @@ def _packed(results: Results, run: PrecisionRun, name: str) -> Hits:
 
 
 def _metric_problems(results: Results, run: PrecisionRun) -> Iterator[str]:
-    reference = next((one for one in results.runs if one.role == "baseline"), None)
+    reference = results.baseline
     before = {} if reference is None else {one.name: one.value for one in reference.metrics}
     for metric in run.metrics:
         if metric.value is None or not math.isfinite(metric.value):
@@ -109,14 +109,7 @@ def _metric_problems(results: Results, run: PrecisionRun) -> Iterator[str]:
         if metric.name == "macro_f1":
             yield from _f1_problems(results, run, metric)
     for metric in run.metrics:
-        old = before.get(metric.name)
-        if metric.drop is None or metric.value is None or old is None:
-            continue
-        if not _close(metric.drop, old - metric.value, _EXACT):
-            yield (
-                f"{metric.name} is stated to drop by {metric.drop:.6g}, and goes from {old:.6g} to "
-                f"{metric.value:.6g}"
-            )
+        yield from _drop_problems(metric.name, metric, before.get(metric.name))
 
 
 def _close(first: float, second: float, tolerance: float) -> bool:
@@ -200,18 +193,21 @@ def _power_problem(results: Results, run: PrecisionRun, output: OutputError) -> 
     )
 
 
+def _drop_problems(what: str, figure: Metric | ClassFigure, before: float | None) -> Iterator[str]:
+    """Whether a stated drop is what the baseline's value and this one differ by."""
+    drop, value = figure.drop, figure.value
+    if drop is None or value is None or before is None:
+        return
+    if not _close(drop, before - value, _EXACT):
+        yield f"{what} is stated to drop by {drop:.6g}, and goes from {before:.6g} to {value:.6g}"
+
+
 def _class_problems(results: Results, run: PrecisionRun) -> Iterator[str]:
-    reference = next((one for one in results.runs if one.role == "baseline"), None)
+    reference = results.baseline
     before = {} if reference is None else {one.label: one.value for one in reference.classes}
     for one in run.classes:
-        old = before.get(one.label)
-        if one.drop is None or one.value is None or old is None:
-            continue
-        if not _close(one.drop, old - one.value, _EXACT):
-            yield (
-                f"the {run.class_metric} of class {one.label} is stated to drop by {one.drop:.6g}, and goes "
-                f"from {old:.6g} to {one.value:.6g}"
-            )
+        what = f"the {run.class_metric} of class {one.label}"
+        yield from _drop_problems(what, one, before.get(one.label))
     right = answer_hits(results, run) if run.class_metric == "recall" else None
     if right is not None:
         yield from _recall_problems(run.classes, np.asarray(results.labels, np.int64), right)

@@ -138,7 +138,7 @@ def pilot_table(
     Raises:
         ValidationError: The results hold no right and wrong answers of that metric, or no such run.
     """
-    baseline = next((one for one in pilot.runs if one.role == "baseline"), None)
+    baseline = pilot.baseline
     reference = None if baseline is None else hits_of(pilot, baseline, metric)
     candidates = [one for one in pilot.runs if one.role != "baseline" and run in (None, one.label)]
     tables = [

@@ -304,6 +304,11 @@ class Results:
     doubts: tuple[str, ...] = ()
 
     @property
+    def baseline(self) -> PrecisionRun | None:
+        """The FP32 run; None where there is none."""
+        return next((run for run in self.runs if run.role == "baseline"), None)
+
+    @property
     def judged_by(self) -> str:
         """The figure that speaks for the task: "top1" where nothing else is said."""
         return self.main_metric or "top1"

@@ -144,7 +144,7 @@ def _hits(results: Results, run: PrecisionRun, figure: str) -> Hits | None:
     """Right answers, or for "top1_agreement" those that are FP32's of the same results."""
     if figure != "top1_agreement":
         return hits_of(results, run, figure)
-    reference = next((one for one in results.runs if one.role == "baseline"), None)
+    reference = results.baseline
     if reference is None or reference.predictions is None or run.predictions is None:
         return None
     if len(reference.predictions) != len(run.predictions):

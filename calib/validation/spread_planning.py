@@ -52,7 +52,7 @@ def pilot_spread(pilot: Results, metric: str, run: str | None = None) -> Spread:
     Raises:
         ValidationError: The results hold no resamples of that figure on both sides, or no such run.
     """
-    baseline = next((one for one in pilot.runs if one.role == "baseline"), None)
+    baseline = pilot.baseline
     candidates = [one for one in pilot.runs if one.role != "baseline" and run in (None, one.label)]
     found = [
         _spread(pilot, baseline, one, metric, pair)
