@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calib.report import numbers
 from calib.report.merge import Merged, Row
 from calib.validation.paired import mcnemar
 
-__all__ = ["Changes", "by_chance", "changed_answers"]
+__all__ = ["CHANCE", "Changes", "by_chance", "changed_answers", "class_p_values"]
 
-_CHANCE = 0.05
+CHANCE = 0.05
+"""Differences that chance alone shows in fewer cases than this are more than chance."""
+
+_Turn = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ def by_chance(p_value: float) -> str:
     >>> by_chance(0.27), by_chance(0.0002)
     ('chance could explain it, p = 0.27', 'more than chance explains, p < 0.001')
     """
-    verdict = "chance could explain it" if p_value >= _CHANCE else "more than chance explains"
+    verdict = "chance could explain it" if p_value >= CHANCE else "more than chance explains"
     return f"{verdict}, p = {numbers.probability(p_value)}".replace("= <", "< ")
 
 
@@ -66,11 +70,39 @@ def _compare_answers(before: Row, after: Row) -> Changes | None:
     if not old or not new or len(old) != len(new):
         return None
     changed = sum(first != second for first, second in zip(old, new, strict=True))
-    labels = after.source.results.labels
-    if labels is None or len(labels) != len(new):
+    turns = _turns(before, after)
+    if turns is None:
         return Changes(len(new), changed)
-    known = [triple for triple in zip(labels, old, new, strict=True) if triple[0] >= 0]
-    wrong = sum(first == label != second for label, first, second in known)
-    right = sum(second == label != first for label, first, second in known)
-    p_value = mcnemar(wrong, right).p_value if wrong or right else None
-    return Changes(len(new), changed, wrong, right, p_value)
+    wrong = sum(first == label for label, first, _ in turns)
+    return Changes(len(new), changed, wrong, len(turns) - wrong, _p_value(turns))
+
+
+def class_p_values(merged: Merged, row: Row) -> dict[int, float]:
+    """Class → exact McNemar test of the answers to its samples; empty where there are no such answers."""
+    baseline = merged.baseline_of(row)
+    turns = None if baseline is None or row.is_baseline else _turns(baseline, row)
+    by_class: dict[int, list[_Turn]] = {}
+    for turn in turns or ():
+        by_class.setdefault(turn[0], []).append(turn)
+    tests = ((label, _p_value(found)) for label, found in by_class.items())
+    return {label: p_value for label, p_value in tests if p_value is not None}
+
+
+def _turns(before: Row, after: Row) -> list[_Turn] | None:
+    """Label and both answers of each sample that one of them has right and the other not.
+
+    None where labels or answers are missing, or are not of the same samples.
+    """
+    old, new, labels = before.run.predictions, after.run.predictions, after.source.results.labels
+    if not old or not new or labels is None or not len(old) == len(new) == len(labels):
+        return None
+    return [
+        triple
+        for triple in zip(labels, old, new, strict=True)
+        if triple[0] >= 0 and (triple[1] == triple[0]) is not (triple[2] == triple[0])
+    ]
+
+
+def _p_value(turns: Sequence[_Turn]) -> float | None:
+    wrong = sum(first == label for label, first, _ in turns)
+    return mcnemar(wrong, len(turns) - wrong).p_value if turns else None

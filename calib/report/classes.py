@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+
 from calib.report import numbers
 from calib.report.blocks import Cell, Column, Table, Tone
+from calib.report.changes import CHANCE, class_p_values
 from calib.report.merge import Merged, Row
+from calib.report.metrics import sentence_start
 from calib.report.numbers import MISSING
 from calib.report.text import shorten, visible
 from calib.validation.results import ClassFigure
@@ -28,12 +33,15 @@ def classes_table(merged: Merged) -> Table | None:
     left = len(order) - len(shown)
     metric = next(row.run.class_metric for row in rows)
     columns = (Column("Class", False), Column("Count"), *(Column(row.label) for row in rows))
-    cells = tuple(_class_cells(known[label], rows) for label in shown)
+    tests = [class_p_values(merged, row) for row in rows]
+    cells = tuple(_class_cells(known[label], rows, tests, len(order)) for label in shown)
     notes = (f"{left} more classes are in the results file.",) if left else ()
     errors = any(one.drop_error is not None for row in rows for one in row.run.classes)
     beneath = ", with about its 95% interval where it is known" if errors else ""
+    coloured = " Coloured: more than chance explains among so many classes." if errors or any(tests) else ""
     caption = (
-        f"{visible(metric)} of each class, the largest drop first. Beneath: the drop in points{beneath}."
+        f"{sentence_start(visible(metric))} of each class, the largest drop first. Beneath: the drop in "
+        f"points{beneath}.{coloured}"
     )
     return Table(caption, columns, cells, notes)
 
@@ -47,25 +55,42 @@ def _largest_drop(rows: list[Row], label: int) -> float:
     return max((one.drop for one in found if one is not None and one.drop is not None), default=0.0)
 
 
-def _class_cells(example: ClassFigure, rows: list[Row]) -> tuple[Cell, ...]:
+def _is_shown(one: ClassFigure, p_value: float | None, classes: int) -> bool:
+    """Whether a drop is more than chance explains in one of so many classes (Bonferroni)."""
+    level = CHANCE / classes
+    if p_value is not None:
+        return p_value < level
+    if not one.drop or not one.drop_error:
+        return False
+    return abs(one.drop) > NormalDist().inv_cdf(1 - level / 2) * one.drop_error
+
+
+def _class_cells(
+    example: ClassFigure, rows: list[Row], tests: Sequence[Mapping[int, float]], classes: int
+) -> tuple[Cell, ...]:
     name = shorten(visible(example.name), _NAME_LIMIT) if example.name else ""
+    figures = (_by_label(row).get(example.label) for row in rows)
     return (
         Cell(name or str(example.label), f"class {example.label}" if name else ""),
         Cell(numbers.whole(example.count)),
-        *(_class_cell(_by_label(row).get(example.label)) for row in rows),
+        *(
+            _class_cell(one, test.get(example.label), classes)
+            for one, test in zip(figures, tests, strict=True)
+        ),
     )
 
 
-def _class_cell(one: ClassFigure | None) -> Cell:
+def _class_cell(one: ClassFigure | None, p_value: float | None, classes: int) -> Cell:
     if one is None or one.value is None:
         return Cell(MISSING)
+    value = numbers.percent(one.value, one.count)
     if one.drop is None:
-        return Cell(numbers.percent(one.value, one.count))
+        return Cell(value)
     reach = (
         "" if one.drop_error is None else f" ± {numbers.unsigned_points(_NORMAL * one.drop_error, one.count)}"
     )
-    tone: Tone = "bad" if one.drop > 0 else "good" if one.drop else ""
-    return Cell(numbers.percent(one.value, one.count), f"{numbers.points(one.drop, one.count)}{reach}", tone)
+    tone: Tone = ("bad" if one.drop > 0 else "good") if _is_shown(one, p_value, classes) else ""
+    return Cell(value, f"{numbers.points(one.drop, one.count)}{reach}", tone)
 
 
 def confusions_table(merged: Merged) -> Table | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from calib.report import numbers
+from calib.report.blocks import Tone
+from calib.report.changes import CHANCE
 from calib.report.merge import Merged
 from calib.report.text import visible
 from calib.validation.results import Metric
@@ -13,8 +15,8 @@ __all__ = [
     "Wording",
     "interval_text",
     "loss_interval_text",
-    "loss_of",
     "loss_text",
+    "loss_tone",
     "main_metric",
     "other_metrics",
     "sentence_start",
@@ -134,15 +136,34 @@ def interval_text(metric: Metric) -> str:
     return numbers.MISSING if numbers.MISSING in ends else _with_unit(" to ".join(ends), metric.unit)
 
 
-def loss_of(metric: Metric) -> float | None:
-    """How much worse a figure is than the baseline's: a drop, or a rise where lower is better.
+def loss_tone(metric: Metric) -> Tone:
+    """How a reader should take a loss: bad or good only where chance alone would hardly show it.
 
-    >>> loss_of(Metric("RMSE", 1.5, 9, higher_is_better=False, drop=-0.5))
-    0.5
+    The exact test decides where there is one, else the interval; without either nothing is known.
+
+    >>> loss_tone(Metric("top1", 0.9, 100, drop=0.02, drop_low=-0.01, drop_high=0.05))
+    ''
+    >>> loss_tone(Metric("RMSE", 1.5, 9, higher_is_better=False, drop=-0.5, drop_low=-0.6, drop_high=-0.4))
+    'bad'
     """
+    loss = _loss_of(metric)
+    if not loss or not _is_shown(metric):
+        return ""
+    return "bad" if loss > 0 else "good"
+
+
+def _loss_of(metric: Metric) -> float | None:
+    """How much worse a figure is than the baseline's: a drop, or a rise where lower is better."""
     if metric.drop is None:
         return None
     return metric.drop if metric.higher_is_better else -metric.drop
+
+
+def _is_shown(metric: Metric) -> bool:
+    if metric.drop_p_value is not None:
+        return metric.drop_p_value < CHANCE
+    low, high = metric.drop_low, metric.drop_high
+    return low is not None and high is not None and not low <= 0 <= high
 
 
 def loss_text(metric: Metric, *, signed: bool = True) -> str:
@@ -151,7 +172,7 @@ def loss_text(metric: Metric, *, signed: bool = True) -> str:
     >>> loss_text(Metric("RMSE", 1.5, 9, higher_is_better=False, drop=-0.5, unit="mm"))
     '+0.500 mm'
     """
-    loss = loss_of(metric)
+    loss = _loss_of(metric)
     if loss is None:
         return numbers.MISSING
     if metric.unit == "share":

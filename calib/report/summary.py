@@ -15,12 +15,12 @@ from calib.report.metrics import (
     value_text,
     wording,
 )
+from calib.report.speed import Pace, pace_against
 from calib.report.text import visible
 from calib.validation.results import Metric, OutputError
 
-__all__ = ["banner", "headline", "slower_than", "warnings"]
+__all__ = ["banner", "headline", "warnings"]
 
-_CLOSE = 0.02
 _SIMULATION = "says nothing of TensorRT's speed"
 
 
@@ -135,35 +135,26 @@ def _speed(merged: Merged, row: Row) -> str:
     text = f"Latency p50 {numbers.milliseconds(latency.median_ms)} ms"
     if row.simulated_latency:
         return f"{text} in the simulation."
-    peers = [] if row.is_baseline else [merged.peer(row, name) for name in ("fp32", "fp16")]
-    verdicts = [_ratio(row, peer) for peer in peers if peer is not None]
+    known = [pace_against(merged, row, precision) for precision in ("fp32", "fp16")]
+    verdicts = [_pace(row, pace) for pace in known if pace is not None]
     return f"{text}{': ' if verdicts else ''}{', '.join(verdicts)}."
 
 
-def _ratio(row: Row, peer: Row) -> str:
-    ratio = numbers.speedup(peer.median_ms, row.median_ms)
-    if ratio is None:
-        return f"no ratio to {peer.label}"
-    if abs(ratio - 1) < _CLOSE:
+def _pace(row: Row, pace: Pace) -> str:
+    peer = pace.peer
+    if pace.verdict == "same":
         return f"as fast as {peer.label}"
-    if ratio < 1:
+    if pace.verdict == "not shown":
+        return f"no difference to {peer.label} shown ({numbers.times(pace.speedup)})"
+    if pace.verdict == "slower":
         figures = f"{numbers.milliseconds(row.median_ms)} against {numbers.milliseconds(peer.median_ms)} ms"
         return f"slower than {peer.label} ({figures})"
-    return f"{numbers.times(ratio)} as fast as {peer.label}"
+    return f"{numbers.times(pace.speedup)} as fast as {peer.label}"
 
 
 def _engine(row: Row) -> str:
     engine = row.run.engine
     return int8_sentence(engine) if engine is not None and row.run.precision == "int8" else ""
-
-
-def slower_than(merged: Merged, row: Row, precision: str) -> Row | None:
-    """The run of that precision that is clearly faster than this candidate; None where there is none."""
-    peer = merged.peer(row, precision)
-    if peer is None or row.simulated_latency or row.is_baseline:
-        return None
-    ratio = numbers.speedup(peer.median_ms, row.median_ms)
-    return peer if ratio is not None and ratio < 1 - _CLOSE else None
 
 
 def banner(merged: Merged) -> str:
@@ -210,7 +201,8 @@ def warnings(merged: Merged) -> tuple[str, ...]:
 def _slower(merged: Merged) -> list[str]:
     """INT8 that is slower than FP16, said once, and what to do about it."""
     int8 = [row for row in merged.rows if row.run.precision == "int8"]
-    slower = [(row, peer) for row in int8 if (peer := slower_than(merged, row, "fp16"))]
+    paces = [(row, pace_against(merged, row, "fp16")) for row in int8]
+    slower = [(row, pace.peer) for row, pace in paces if pace is not None and pace.verdict == "slower"]
     if not slower:
         return []
     untold = [

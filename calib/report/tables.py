@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Literal
+from typing import NamedTuple
 
 from calib.report import numbers
-from calib.report.blocks import Cell, Column, Table
+from calib.report.blocks import Cell, Column, Table, Tone
 from calib.report.changes import changed_answers
 from calib.report.fields import Field, table_of_runs
 from calib.report.figures import batch_words
-from calib.report.merge import Merged, Row, fault_of, is_exact, level_of
+from calib.report.merge import Merged, Row, Source, fault_of, is_exact, level_of
 from calib.report.metrics import (
     interval_text,
     loss_interval_text,
-    loss_of,
     loss_text,
+    loss_tone,
     other_metrics,
     value_text,
     wording,
 )
 from calib.report.numbers import MISSING
-from calib.report.summary import slower_than
+from calib.report.speed import pace_against
 from calib.report.text import shorten, visible
 from calib.validation.results import Latency, OutputError, WorstSample
 
@@ -50,7 +50,10 @@ def precisions_table(merged: Merged) -> Table:
     lower = any(not one.higher_is_better for row in merged.rows for one in row.run.metrics)
     rise = ", and so is a positive rise of a figure of which less is better" if lower else ""
     drop = f" A positive drop is a loss{rise}." if merged.classifier else ""
-    drop += " Beneath it stands its 95% interval, of the same samples." if _known_drops(merged) else ""
+    if _known_drops(merged):
+        drop += (
+            " Beneath it stands its 95% interval, of the same samples. Coloured: more than chance explains."
+        )
     simulated = any(row.simulated_latency for row in timed)
     fields = [
         Field("Precision", _name, optional=False, numeric=False),
@@ -99,12 +102,10 @@ def _value(row: Row, name: str) -> Cell:
 
 def _loss(row: Row, name: str) -> Cell:
     metric = row.metric(name)
-    loss = None if metric is None else loss_of(metric)
-    if metric is None or loss is None:
+    if metric is None or metric.drop is None:
         return Cell(MISSING)
     ends = loss_interval_text(metric)
-    tone: Literal["bad", "good", ""] = "bad" if loss > 0 else "good" if loss else ""
-    return Cell(loss_text(metric), "" if ends == MISSING else ends, tone)
+    return Cell(loss_text(metric), "" if ends == MISSING else ends, loss_tone(metric))
 
 
 def _known_drops(merged: Merged) -> bool:
@@ -143,10 +144,14 @@ def _speed(merged: Merged, row: Row, precision: str) -> Cell:
     ratio = numbers.speedup(peer.median_ms, row.median_ms) if peer else None
     if ratio is None:
         return Cell(MISSING)
-    text = numbers.times(ratio)
-    if slower_than(merged, row, precision):
+    text, pace = numbers.times(ratio), pace_against(merged, row, precision)
+    if pace is None:
+        return Cell(text)
+    if pace.verdict == "slower":
         return Cell(text, f"slower than {precision.upper()}", "bad")
-    return Cell(text, tone="good" if ratio > 1 else "")
+    if pace.verdict == "not shown":
+        return Cell(text, "no difference shown")
+    return Cell(text, tone="good" if pace.verdict == "faster" else "")
 
 
 def _metric_notes(rows: Iterable[Row]) -> list[str]:
@@ -205,6 +210,7 @@ def latency_table(merged: Merged) -> Table | None:
         field("Batch size", lambda latency: numbers.whole(latency.batch_size)),
         field("Timed batches", lambda latency: numbers.whole(latency.count)),
         field("Warm-up batches", lambda latency: numbers.whole(latency.warmup)),
+        field("Device", lambda latency: visible(latency.device) or MISSING, numeric=False),
         field("Clock", lambda latency: visible(latency.clock), numeric=False),
     ]
     if not rows:
@@ -268,28 +274,41 @@ def _output_cells(row: Row, output: OutputError) -> tuple[Cell, ...]:
 
 def worst_table(merged: Merged) -> Table | None:
     """Samples that moved most, the precision that moved them most first; None where none are recorded."""
-    samples = [
-        (row.label if (row := merged.row_of(source, sample)) else visible(sample.precision.upper()), sample)
-        for source in merged.sources
-        for sample in source.results.worst
-    ]
+    samples = [_worst(merged, source, sample) for source in merged.sources for sample in source.results.worst]
     if not samples:
         return None
-    groups = [[pair for pair in samples if pair[0] == label] for label in dict(samples)]
-    kept = [pair for group in sorted(groups, key=_lowest) for pair in group[:_MOST_SAMPLES]]
-    classes = any(sample.candidate_class is not None for _, sample in kept)
-    changes = any(sample.change for _, sample in kept)
+    labels = dict.fromkeys(one.run for one in samples)
+    groups = [[one for one in samples if one.run == label] for label in labels]
+    kept = [one for group in sorted(groups, key=_lowest) for one in group[:_MOST_SAMPLES]]
+    classes = any(one.sample.candidate_class is not None for one in kept)
+    changes = any(one.sample.change for one in kept)
     titles = ["Precision", "Sample", *(["Label", "Baseline → candidate"] if classes else [])]
     titles += ["Change"] if changes else []
     columns = [*(Column(title, False) for title in titles), Column("SQNR (dB)"), Column("Max abs error")]
     left = len(samples) - len(kept)
     notes = (f"{left} more are in the results file.",) if left else ()
-    rows = tuple(_sample_cells(label, sample, classes, changes) for label, sample in kept)
+    rows = tuple(_sample_cells(one, classes, changes) for one in kept)
     return Table("Samples whose outputs moved most.", tuple(columns), rows, notes)
 
 
-def _lowest(group: Sequence[tuple[str, WorstSample]]) -> float:
-    return min((sample.sqnr_db for _, sample in group if sample.sqnr_db is not None), default=math.inf)
+class _Worst(NamedTuple):
+    """A sample, the label of its run, and its true class where that is known."""
+
+    run: str
+    sample: WorstSample
+    truth: int | None
+
+
+def _worst(merged: Merged, source: Source, sample: WorstSample) -> _Worst:
+    row, results = merged.row_of(source, sample), source.results
+    truth = None
+    if results.labels is not None and sample.sample_id in results.sample_ids:
+        truth = results.labels[results.sample_ids.index(sample.sample_id)]
+    return _Worst(row.label if row else visible(sample.precision.upper()), sample, truth)
+
+
+def _lowest(group: Sequence[_Worst]) -> float:
+    return min((one.sample.sqnr_db for one in group if one.sample.sqnr_db is not None), default=math.inf)
 
 
 def _class(number: int | None) -> str:
@@ -297,23 +316,30 @@ def _class(number: int | None) -> str:
     return "none" if number is not None and number < 0 else numbers.whole(number)
 
 
-def _sample_cells(label: str, sample: WorstSample, classes: bool, changes: bool) -> tuple[Cell, ...]:
+def _sample_cells(one: _Worst, classes: bool, changes: bool) -> tuple[Cell, ...]:
+    sample = one.sample
     before, after = sample.baseline_class, sample.candidate_class
-    changed = before != after
     origin = visible(sample.origin) if sample.origin != sample.sample_id else ""
-    answer = f"{_class(before)} → {_class(after)}" if changed else f"{_class(after)}, as before"
+    answer = f"{_class(before)} → {_class(after)}" if before != after else f"{_class(after)}, as before"
     middle = (
         Cell(shorten(visible(sample.label), _NAME_LIMIT) if sample.label is not None else MISSING),
-        Cell(answer, tone="bad" if changed else ""),
+        Cell(answer, *_turn(one.truth, before, after)),
     )
     return (
-        Cell(label),
+        Cell(one.run),
         Cell(shorten(visible(sample.sample_id), _NAME_LIMIT), shorten(origin, _NAME_LIMIT), code=True),
         *(middle if classes else ()),
         *((Cell(shorten(visible(sample.change), 80) or MISSING),) if changes else ()),
         Cell(numbers.decibels(sample.sqnr_db)),
         Cell(numbers.significant(sample.max_abs)),
     )
+
+
+def _turn(truth: int | None, before: int | None, after: int | None) -> tuple[str, Tone]:
+    """Whether an answer became wrong or right, and how a reader should take that."""
+    if truth is None or before == after or truth not in (before, after):
+        return "", ""
+    return ("became wrong", "bad") if truth == before else ("became right", "good")
 
 
 def making_table(merged: Merged) -> Table:

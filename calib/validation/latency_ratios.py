@@ -13,7 +13,10 @@ from calib.validation.speed_records import LatencyRatio
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["compare_pairs", "latency_ratio", "ratio_sentence"]
+__all__ = ["compare_pairs", "is_candidate", "latency_ratio", "ratio_sentence"]
+
+_CANDIDATES = {"fp32": ("fp16", "int8", "best"), "fp16": ("int8", "best")}
+"""Precision → those that are there to be faster than it."""
 
 # The interval between the smallest and the largest of n values holds the median with probability
 # 1 - 2·0.5^n: below six rounds no resampling can make 95 % of it.
@@ -21,6 +24,15 @@ _FEWEST_ROUNDS = 6
 
 # Resamples held at a time, so that a thousand rounds need some megabytes.
 _BATCH = 512
+
+
+def is_candidate(precision: str, against: str) -> bool:
+    """Whether a precision is there to be faster than another one.
+
+    >>> is_candidate("int8", "fp16"), is_candidate("fp32", "fp16"), is_candidate("fp16", "int8")
+    (True, False, False)
+    """
+    return precision in _CANDIDATES.get(against, ())
 
 
 def compare_pairs(precisions: Sequence[str]) -> list[tuple[int, int]]:
@@ -37,9 +49,9 @@ def compare_pairs(precisions: Sequence[str]) -> list[tuple[int, int]]:
     """
     return [
         (candidate, against)
-        for other, candidates in (("fp32", {"fp16", "int8", "best"}), ("fp16", {"int8", "best"}))
+        for other in _CANDIDATES
         for candidate, precision in enumerate(precisions)
-        if precision in candidates
+        if is_candidate(precision, other)
         for against, found in enumerate(precisions)
         if found == other
     ]

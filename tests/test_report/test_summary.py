@@ -7,6 +7,7 @@ from test_report import report_results as made
 
 from calib.report.merge import merge
 from calib.report.summary import banner, headline, warnings
+from calib.validation.results import LatencyRatio
 
 
 def words(*results) -> dict[str, str]:
@@ -35,6 +36,13 @@ def test_speed_against_both_precisions():
     )
     assert found["FP16"].endswith("2.50× as fast as FP32.")
     assert found["FP32"].endswith("Latency p50 10.0 ms.")
+
+
+def test_a_difference_that_the_interval_does_not_show_is_not_claimed():
+    ratio = LatencyRatio("INT8", "FP16", 1.25, 0.9, 1.6)
+    found = words(replace(made.gpu(), ratios=(ratio,)))["INT8"]
+    assert found.endswith("2.00× as fast as FP32, no difference to FP16 shown (0.80×).")
+    assert warnings(merge([replace(made.gpu(), ratios=(ratio,))])) == ()
 
 
 @pytest.mark.parametrize("results", [made.classifier(), made.regressor(), made.gaps()])
