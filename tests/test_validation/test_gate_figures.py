@@ -172,6 +172,12 @@ class TestLatency:
         refused = only(results, max_latency_ratio=1.05, **{**kept, "baseline": other})
         assert refused.verdict == "fail"
         assert refused.reason == "another device: NVIDIA H200 now, NVIDIA L4 in the baseline"
+        # A baseline of before devices were recorded: its environment's GPU speaks for engines alone.
+        for runner, verdict in (("tensorrt", "pass"), ("pytorch", "fail")):
+            placed = tuple(replace(timed_at(run, True, "NVIDIA H200"), runner=runner) for run in results.runs)
+            old = {label: replace(run, device="", runner=runner) for label, run in baseline.runs.items()}
+            now = {**kept, "baseline": replace(baseline, runs=old)}
+            assert only(replace(results, runs=placed), max_latency_ratio=1.05, **now).verdict == verdict
         simulated = make_baseline(made.classifier())
         refused = only(results, max_latency_ratio=1.05, **{**kept, "baseline": simulated})
         assert refused.reason == "the baseline has no measured latency of this run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +84,23 @@ def test_its_latency_is_real_and_says_on_what(results: Results) -> None:
     for latency in candidates:
         assert latency is not None
         assert not latency.simulated
+        assert (latency.device, latency.on_gpu) == ("CPU", False)
         assert latency.clock == "host clock (perf_counter) around forward, on the CPU"
     told = "Latency of FP32 is of a CPU simulation: it says nothing of TensorRT's speed."
     assert told in results.warnings
     settings = results.environment.session_options
     assert settings["torch.device"] == "cpu (the CPU)"
     assert settings["provider"] == "CPUExecutionProvider"
+
+
+def test_a_gpu_in_the_machine_does_not_make_it_a_latency_of_one(results: Results) -> None:
+    beside = replace(results, environment=replace(results.environment, gpu="NVIDIA H200"))
+    report = calib.check(beside, max_latency_ratio=100.0)
+    reasons = [one.reason for one in report.outcomes if one.gate == "max_latency_ratio"]
+    assert reasons == [
+        f"refused: the latency of {label} was not measured on a GPU, but on CPU"
+        for label in ("PyTorch FP32", "PyTorch FP16")
+    ]
 
 
 def test_the_command_repeats_the_run(results: Results, chain: Path) -> None:
