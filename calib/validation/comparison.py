@@ -23,6 +23,7 @@ from calib.validation.intervals import Floats, sqnr_interval
 from calib.validation.judgement import Judgement, judge_runs
 from calib.validation.naming import RunName
 from calib.validation.outcomes import pack_hits, pack_powers
+from calib.validation.readings import Readings
 from calib.validation.results import Metric, OutputError, WorstSample
 from calib.validation.samples import SampleErrors, rank_samples
 from calib.validation.tasks import Context, Judge, Task, make_task
@@ -36,6 +37,7 @@ class PrecisionFindings:
 
     Attributes:
         name: What the run is called.
+        runner: What runs it.
         judge: Its answers; None where there is no task.
         samples: How far each sample's outputs are from the baseline's.
         seconds: Time that inference took.
@@ -43,17 +45,17 @@ class PrecisionFindings:
 
     def __init__(self, runner: Runner, name: RunName, judge: Judge[Any] | None = None) -> None:
         self.name = name
+        self.runner = runner
         self.judge = judge
         self.samples = SampleErrors()
         self.seconds = 0.0
-        self._runner = runner
         self._errors = {name: ErrorAccumulator(name) for name in runner.output_names}
         self._powers: dict[str, list[Floats]] = {name: [] for name in runner.output_names}
 
     def infer(self, feeds: Mapping[str, Array], fed: int, samples: int) -> dict[str, Array]:
         """Runs one batch; rows that only fill up a fixed batch size are cut off."""
         start = time.perf_counter()
-        outputs = self._runner.infer(feeds)
+        outputs = self.runner.infer(feeds)
         self.seconds += time.perf_counter() - start
         if fed == samples:
             return outputs
@@ -76,6 +78,10 @@ class PrecisionFindings:
         for name, found in per_sample.items():
             self._powers[name].append(np.stack([found.reference_power, found.error_power]))
         self.samples.add(samples, per_sample.values())
+
+    def figures(self) -> dict[str, float | None]:
+        """The figures of accuracy by name, without intervals."""
+        return {} if self.judge is None else {one.name: one.number for one in self.judge.figures()}
 
     def output_errors(self) -> tuple[OutputError, ...]:
         """The errors of every output, in the model's order."""
@@ -116,8 +122,10 @@ class Comparison:
         classify: Whether the model is a classifier, where ``task`` does not say what it is.
         scores: The output that holds class scores; None looks for it.
         names: What the runs are called; by default their precisions.
-        task: What the model is for; None judges outputs alone.
+        task: What the model is for, or what reads its answers for other comparisons too; None judges outputs
+            alone.
         context: What the task may know beside the dataset.
+        labels: Whether answers are judged by the labels too, or compared with the reference's alone.
 
     Raises:
         UsageError: Class scores are named, and the task is another one.
@@ -131,22 +139,46 @@ class Comparison:
         classify: bool = False,
         scores: str | None = None,
         names: Sequence[RunName] | None = None,
-        task: TaskOptions | None = None,
+        task: TaskOptions | Readings | None = None,
         context: Context | None = None,
+        labels: bool = True,
     ) -> None:
         _check_same_outputs(runners)
         called = names or [RunName(runner.precision) for runner in runners]
-        options = _task_options(task, classify, scores)
-        self.task: Task[Any] | None = (
-            None if options is None else make_task(options, context or Context(dataset))
-        )
+        if not isinstance(task, Readings):
+            options = _task_options(task, classify, scores)
+            task = None if options is None else Readings(make_task(options, context or Context(dataset)))
+        self.task: Task[Any] | None = None if task is None else task.task
         self.findings = tuple(
             PrecisionFindings(runner, name, self.task.judge() if self.task else None)
             for runner, name in zip(runners, called, strict=True)
         )
+        self._readings = task
+        self._by_labels = labels
         self._dataset = dataset
         self._origins: list[str] = []
         self._broken: dict[str, tuple[int, str]] = {}
+
+    def beside(
+        self,
+        runners: Sequence[Runner],
+        names: Sequence[RunName],
+        *,
+        answers: bool = True,
+        labels: bool = True,
+    ) -> Comparison:
+        """A comparison of other runs on the same batches, which must be added to this one first.
+
+        Args:
+            runners: The reference first. What those of this comparison answer is read once.
+            names: What they are called.
+            answers: Whether answers are compared, or outputs alone.
+            labels: Whether answers are judged by the labels too, or compared with the reference's alone.
+        """
+        readings = self._readings if answers else None
+        if readings is not None:
+            readings.share(runners)
+        return Comparison(runners, self._dataset, names=names, task=readings, labels=labels)
 
     @property
     def baseline(self) -> PrecisionFindings:
@@ -169,18 +201,19 @@ class Comparison:
         reference = self.baseline.infer(feeds, rows, samples)
         self._note_broken(reference, batch)
         answers = self._answers(reference, batch, self.baseline)
-        self._count(self.baseline, answers, batch, None)
+        judged = batch if self._by_labels else replace(batch, labels=(None,) * samples)
+        self._count(self.baseline, answers, judged, None)
         for candidate in self.findings[1:]:
             outputs = candidate.infer(feeds, rows, samples)
             candidate.compare(reference, outputs, samples)
-            self._count(candidate, self._answers(outputs, batch, candidate), batch, answers)
+            self._count(candidate, self._answers(outputs, batch, candidate), judged, answers)
         self._origins.extend(batch.origins)
 
     def _answers(self, outputs: Mapping[str, Array], batch: Batch, found: PrecisionFindings) -> Any:
-        if self.task is None:
+        if self._readings is None:
             return None
         try:
-            return self.task.answers(outputs, batch)
+            return self._readings.of(found.runner, outputs, batch)
         except ValidationError as error:
             if found is self.baseline:
                 raise

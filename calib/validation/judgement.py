@@ -92,7 +92,7 @@ class _Side:
             if baseline is None or before is None:
                 return metric
             return with_drop(metric, self.judge.hits, baseline.judge.hits)
-        value = figure.value if figure.value is not None and math.isfinite(figure.value) else None
+        value = figure.number
         metric = Metric(
             name=figure.name,
             value=value,

@@ -113,19 +113,15 @@ class Measurement:
         asked = [*every, *(simulated for simulated, _ in simulations)]
         carried = carrying([variant.runner for variant in asked], dataset.state)
         runners = shared_runners(asked, carried, bool(rebuilt) or bool(simulations))
-
-        def compare(chosen: Sequence[Variant]) -> Comparison:
-            return Comparison(
-                [runners[variant.name.label] for variant in chosen],
-                dataset,
-                task=self._subject.task,
-                scores=self._options.scores,
-                names=[variant.name for variant in chosen],
-                context=self._subject.context(self._model.metadata),
-            )
-
-        comparison = compare(variants)
-        peers = make_peers(variants, rebuilt, simulations, compare)
+        comparison = Comparison(
+            [runners[variant.name.label] for variant in variants],
+            dataset,
+            task=self._subject.task,
+            scores=self._options.scores,
+            names=[variant.name for variant in variants],
+            context=self._subject.context(self._model.metadata),
+        )
+        peers = make_peers(comparison, runners, variants, rebuilt, simulations)
         size = size_of_batches(dataset, self._options.batch_size, fixed)
         pairs = batches(dataset, size, fixed)
         for batch, fed in track(pairs, ceil(len(dataset) / size), "Validating"):

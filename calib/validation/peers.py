@@ -5,7 +5,7 @@ They answer in the same pass over the data as all others; nothing runs twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -79,7 +79,6 @@ class Peers:
 
     def rebuild_record(
         self,
-        figures: Comparison,
         findings: PrecisionFindings,
         latencies: Mapping[str, Latency | None],
         engines: Mapping[str, EngineRecord | None],
@@ -87,14 +86,12 @@ class Peers:
         """What differs between the builds.
 
         Args:
-            figures: The comparison that the first one is part of.
-            findings: What it has shown there.
+            findings: What the first one has shown against FP32.
             latencies: Label → latency of every build.
             engines: Label → engine of every build.
         """
         assert self.against_fp32 is not None
-        each = [_figures(figures, findings)]
-        each += [_figures(self.against_fp32, found) for found in self.against_fp32.findings[1:]]
+        each = [_figures(found) for found in (findings, *self.against_fp32.findings[1:])]
         labels = [variant.name.label for variant in (self.first, *self.others)]
         timed = [found for label in labels if (found := latencies.get(label)) is not None]
         built = [engine for label in labels if (engine := engines.get(label)) is not None]
@@ -157,9 +154,9 @@ class Peers:
         )
 
 
-def _figures(comparison: Comparison, found: PrecisionFindings) -> dict[str, float | None]:
-    metrics = {metric.name: metric.value for metric in comparison.metrics(found)}
-    return {**metrics, **{sqnr_name(errors.output): errors.sqnr_db for errors in found.output_errors()}}
+def _figures(found: PrecisionFindings) -> dict[str, float | None]:
+    levels = {sqnr_name(errors.output): errors.sqnr_db for errors in found.output_errors()}
+    return {**found.figures(), **levels}
 
 
 def _kernel_difference(first: Variant, other: Variant, errors: OutputError) -> KernelDifference:
@@ -195,32 +192,43 @@ def shared_runners(variants: Sequence[Variant], runners: Sequence[Any], asked_tw
 
 
 def make_peers(
+    comparison: Comparison,
+    runners: Mapping[str, Any],
     variants: Sequence[Variant],
     rebuilt: Mapping[str, tuple[Variant, ...]],
     simulations: Simulations,
-    compare: Callable[[Sequence[Variant]], Comparison],
 ) -> tuple[Peers, ...]:
-    """Finds which runs are compared with which.
+    """Finds which runs are compared with which, and starts their comparisons.
+
+    What a run answers is judged by the labels where its figures are wanted: those of further builds. Else it
+    is compared with another run's alone.
 
     Args:
+        comparison: The runs of the validation against FP32.
+        runners: Label → runner of every run, which answers a batch once.
         variants: The runs of the validation, FP32 first.
         rebuilt: Label → further builds of that run's engine.
         simulations: Simulated runs, each with the engines of its scales.
-        compare: Starts a comparison of runs, the first of them the reference; their runners answer a batch
-            once.
     """
+
+    def compare(*chosen: Variant, answers: bool = True, labels: bool = False) -> Comparison:
+        names = [variant.name for variant in chosen]
+        asked = [runners[name.label] for name in names]
+        return comparison.beside(asked, names, answers=answers, labels=labels)
+
     found = []
     for variant in variants:
         others = rebuilt.get(variant.name.label, ())
         if others:
-            against = compare([variants[0], *others])
-            found.append(Peers("builds", variant, others, compare([variant, *others]), against))
+            against = compare(variants[0], *others, labels=True)
+            found.append(Peers("builds", variant, others, compare(variant, *others), against))
         kernels = tuple(one for one in variants if one.simulation == variant.name.label)
         if kernels:
-            found.append(Peers("kernels", variant, kernels, compare([variant, *kernels]), None))
+            between = compare(variant, *kernels, answers=False)
+            found.append(Peers("kernels", variant, kernels, between, None))
     for simulated, engines in simulations:
-        against = compare([variants[0], simulated])
-        found.append(Peers("simulation", simulated, engines, compare([simulated, *engines]), against))
+        against = compare(variants[0], simulated, answers=False)
+        found.append(Peers("simulation", simulated, engines, compare(simulated, *engines), against))
     return tuple(found)
 
 
@@ -344,7 +352,7 @@ def find_peers(
     built = dict(zip(labels, engines, strict=True))
     findings = {found.name.label: found for found in comparison.findings}
     rebuilds = tuple(
-        one.rebuild_record(comparison, findings[one.first.name.label], latencies, built)
+        one.rebuild_record(findings[one.first.name.label], latencies, built)
         for one in peers
         if one.kind == "builds"
     )

@@ -9,9 +9,11 @@ import pytest
 from plain_runner import PlainRunner
 
 from calib.data import Array, Dataset, from_arrays
+from calib.data.task_options import parse_task
 from calib.errors import UsageError, ValidationError
 from calib.validation.comparison import Comparison
 from calib.validation.intervals import sqnr_interval
+from calib.validation.naming import RunName
 from calib.validation.outcomes import unpack_hits
 from calib.validation.paired import PairedTable, tango_interval
 
@@ -252,3 +254,36 @@ def test_repeats_that_fill_a_fixed_batch_are_not_counted() -> None:
     (errors,) = comparison.findings[1].output_errors()
     assert (errors.elements, errors.non_finite) == (18, 0)
     assert comparison.warnings() == ()
+
+
+class TestBeside:
+    def runs(self, data: Array, truth: Any, **options: Any) -> tuple[Comparison, Comparison]:
+        """FP32 and a candidate; beside it the candidate against a third run that answers as it does."""
+        dataset = from_arrays("d", {"x": data}, labels=truth)
+        fp32, int8, other = (FunctionRunner(name, identity) for name in ("fp32", "int8", "other"))
+        comparison = Comparison([fp32, int8], dataset, task=parse_task(options.pop("task")))
+        beside = comparison.beside([int8, other], [RunName("int8"), RunName("fp16")], **options)
+        for part in dataset.batches(4):
+            comparison.add(part, part.inputs)
+            beside.add(part, part.inputs)
+        return comparison, beside
+
+    def test_figures_are_those_of_a_comparison_by_itself(self) -> None:
+        labels = DATA.argmax(axis=1)
+        labels[0] = (labels[0] + 1) % 6
+        comparison, beside = self.runs(DATA, labels, task="classification")
+        figures = beside.findings[1].figures()
+        assert figures["top1"] == 0.9
+        assert figures == {one.name: one.value for one in comparison.metrics(comparison.findings[1])}
+
+    def test_without_labels_answers_are_compared_alone(self) -> None:
+        values = list(DATA[:, 0].astype(float))
+        comparison, beside = self.runs(DATA[:, :1], values, task="regression", labels=False)
+        assert comparison.findings[1].figures()["MAE"] == pytest.approx(0, abs=1e-6)
+        assert beside.findings[1].figures() == {}
+        assert not any("label" in text for text in comparison.warnings())
+
+    def test_outputs_alone(self) -> None:
+        _, beside = self.runs(DATA, DATA.argmax(axis=1), task="classification", answers=False)
+        assert (beside.task, beside.findings[1].figures()) == (None, {})
+        assert beside.findings[1].output_errors()[0].verdict == "equal"

@@ -22,6 +22,7 @@ from calib.validation import variants as all_variants
 from calib.validation.naming import RunName
 from calib.validation.peer_records import SimulationDifference
 from calib.validation.simulations import simulation_sentence
+from calib.validation.tasks.classification import ClassificationTask
 from calib.validation.variants import Variant
 
 
@@ -107,6 +108,22 @@ def test_an_engine_that_computes_something_else_is_named_with_both_figures(run: 
     text = (tmp_path / "report" / "report.md").read_text()
     assert report
     assert "INT8 engines beside the simulation in float of the same scales" in text
+
+
+def test_answers_are_read_once(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    answers = ClassificationTask.answers
+
+    def counted(self: Any, outputs: Any, batch: Any) -> Any:
+        read.append(batch.ids)
+        return answers(self, outputs, batch)
+
+    monkeypatch.setattr(ClassificationTask, "answers", counted)
+    run(1.0)
+    # One batch of 32: FP32, two engines, and the simulation, whose answers the engine's are compared with.
+    assert len(read) == 4
+    run(1.0, simulation=False)
+    assert len(read) == 4 + 3
 
 
 def test_it_can_be_left_out(run: Any) -> None:

@@ -7,6 +7,7 @@ are resampled by.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,6 +59,17 @@ class Figure:
     unit: str = "share"
     ties: int = 0
     note: str = ""
+
+    @property
+    def number(self) -> float | None:
+        """The figure, or the share of samples that are right; None where nothing was measured.
+
+        >>> Figure("top1", None, 8, successes=6).number, Figure("mAP", math.nan, 8).number
+        (0.75, None)
+        """
+        if self.successes is not None:
+            return self.successes / self.count if self.count else None
+        return self.value if self.value is not None and math.isfinite(self.value) else None
 
 
 @dataclass(frozen=True)
