@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from calib.validation import Results
+    from calib.validation import PyTorchOptions, Results
 
 __all__ = ["validate_command"]
 
@@ -135,7 +135,6 @@ def validate_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Compare a model's FP32, FP16 and INT8: outputs, accuracy, latency."""
-    from calib.graph.torch_module import parse_arguments
     from calib.validation import EngineOptions, validate
 
     wanted = None if precisions is None else [name.strip() for name in precisions.split(",") if name.strip()]
@@ -156,11 +155,7 @@ def validate_command(
         allow_overlap=allow_overlap,
         threads=threads,
         workers=workers,
-        torch=torch,
-        torch_weights=torch_weights,
-        torch_arguments=parse_arguments(torch_arguments or ()),
-        torch_device=torch_device,
-        torch_compile=torch_compile,
+        torch=_network(torch, torch_weights, torch_arguments, torch_device, torch_compile),
         engine=EngineOptions(
             shapes=tuple(shapes or ()),
             level=level,
@@ -178,6 +173,22 @@ def validate_command(
         integer_kernels=integer_kernels,
     )
     _show(results, out, as_json)
+
+
+def _network(
+    module: str | None, weights: Path | None, arguments: list[str] | None, device: str | None, compiled: bool
+) -> PyTorchOptions | None:
+    from calib.errors import UsageError
+    from calib.graph.torch_module import parse_arguments
+    from calib.validation import PyTorchOptions
+
+    if module is not None:
+        return PyTorchOptions(module, weights, parse_arguments(arguments or ()), device, compiled)
+    given = {"weights": weights, "arg": arguments, "device": device, "compile": compiled}
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"--torch-{name} is for the network of --torch: give that too.")
+    return None
 
 
 def _show(results: Results, out: Path | None, as_json: bool) -> None:

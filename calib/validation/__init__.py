@@ -9,6 +9,7 @@ from calib.validation.gate_rules import Rule
 from calib.validation.gates import check, update_baseline
 from calib.validation.gpu_latency import GpuLatency, GpuLatencyPlan, measure_gpu_latency
 from calib.validation.planning import SamplePlan, plan_samples
+from calib.validation.pytorch_options import PyTorchOptions
 from calib.validation.qualification import Qualification
 from calib.validation.results import (
     CalibrationRecord,
@@ -51,6 +52,7 @@ __all__ = [
     "PartLoss",
     "PrecisionRun",
     "PreparationScore",
+    "PyTorchOptions",
     "Qualification",
     "RebuildRecord",
     "Results",

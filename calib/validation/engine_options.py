@@ -88,6 +88,14 @@ class EngineOptions:
                     words += [flag, str(item)]
         return words
 
+    def call(self) -> str:
+        """The call that makes them.
+
+        >>> EngineOptions(level=2, cuda_graph=True).call()
+        'EngineOptions(level=2, cuda_graph=True)'
+        """
+        return f"EngineOptions({', '.join(f'{name}={value!r}' for name, value in self.changed().items())})"
+
     def routes(self) -> tuple[str, ...]:
         """The routes by which INT8 is built.
 

@@ -13,7 +13,7 @@ from typing import Any
 from calib.errors import UsageError
 from calib.validation.engine_options import EngineOptions
 from calib.validation.latency import LatencyPlan
-from calib.validation.torch_source import TorchSource
+from calib.validation.pytorch_options import PyTorchOptions
 
 __all__ = ["PRECISIONS", "Options", "default_precisions", "ordered_precisions"]
 
@@ -41,7 +41,7 @@ class Options:
         allow_overlap: Whether calibration samples may be validated on.
         threads: Threads within an operator; None for every core.
         workers: Processes that read samples; None for what the recipe says.
-        torch: The PyTorch network, for the runner "pytorch".
+        torch: The PyTorch network and how it is run, for the runner "pytorch".
         engine: How engines are built and timed, for the runner "tensorrt".
         integer_kernels: Whether INT8 is run by ONNX Runtime's integer kernels too.
     """
@@ -59,7 +59,7 @@ class Options:
     allow_overlap: bool = False
     threads: int | None = None
     workers: int | None = None
-    torch: TorchSource | None = None
+    torch: PyTorchOptions | None = None
     engine: EngineOptions = field(default_factory=EngineOptions)
     integer_kernels: bool = False
 
@@ -81,6 +81,11 @@ class Options:
                 raise UsageError(f"{name} must be at least 1, got {value}.")
 
     def _check_torch(self) -> None:
+        if self.torch is not None and not isinstance(self.torch, PyTorchOptions):
+            raise UsageError(
+                "torch takes the network and how it is run, calib.validation.PyTorchOptions('net.py:Net'); "
+                f"got {type(self.torch).__name__}."
+            )
         if (self.runner == "pytorch") != (self.torch is not None):
             raise UsageError(
                 "--runner pytorch needs the network that the model came from: --torch module:factory, such "
@@ -145,13 +150,12 @@ class Options:
             dataset: The dataset's name.
         """
         options = {"precisions": self.precisions, **self._changed()}
-        if self.torch is not None:
-            options.update(self.torch.keywords())
-        if self.engine.changed():
-            options["engine"] = self.engine
         if self.seed is not None:
             options["seed"] = self.seed
-        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        words = [f"{name}={value!r}" for name, value in options.items()]
+        words += [f"torch={self.torch.call()}"] if self.torch is not None else []
+        words += [f"engine={self.engine.call()}"] if self.engine.changed() else []
+        given = ", ".join(words)
         return f"calib.validate({model!r}, dataset, {given})  # dataset: {dataset}"
 
     def _changed(self) -> dict[str, Any]:

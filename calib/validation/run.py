@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from calib.validation.measuring import Measured, Measurement
 from calib.validation.model_record import describe_model, model_name
 from calib.validation.options import Options, default_precisions, ordered_precisions
 from calib.validation.provenance import Calibration, read_calibrations
+from calib.validation.pytorch_options import PyTorchOptions
 from calib.validation.results import (
     SCHEMA_VERSION,
     EngineRecord,
@@ -29,12 +30,9 @@ from calib.validation.results import (
     write_results,
 )
 from calib.validation.subject import Subject, data_name, open_subject
-from calib.validation.torch_source import TorchSource
 from calib.validation.variants import Variant
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from calib.graph import FeedBuilder, OnnxModel
 
 __all__ = ["validate"]
@@ -61,11 +59,7 @@ def validate(
     allow_overlap: bool = False,
     threads: int | None = None,
     workers: int | None = None,
-    torch: nn.Module | Callable[..., Any] | str | None = None,
-    torch_weights: str | os.PathLike[str] | None = None,
-    torch_arguments: Mapping[str, Any] | None = None,
-    torch_device: str | None = None,
-    torch_compile: bool = False,
+    torch: PyTorchOptions | None = None,
     engine: EngineOptions | None = None,
     integer_kernels: bool = False,
     task: str | Mapping[str, Any] | TaskOptions | None = None,
@@ -77,8 +71,8 @@ def validate(
         data: A recipe, its path or shipped name, or a dataset.
         precisions: "fp32", "fp16", "int8"; None for all that the runner has. FP32 is always run.
         runner: "onnxruntime", where INT8 is simulated in float, as TensorRT computes it; or "pytorch", which
-            runs ``torch`` in FP32 and FP16; or "tensorrt", which builds engines and runs them on a GPU. The
-            baseline is the model in FP32 on ONNX Runtime.
+            runs the network of ``torch`` in FP32 and FP16; or "tensorrt", which builds engines and runs them
+            on a GPU. The baseline is the model in FP32 on ONNX Runtime.
         cache: The calibration cache, or several to compare: INT8 needs one, and is run once for each.
             Their samples are left out of the validation.
         samples: Number of validation samples; None for all.
@@ -94,12 +88,7 @@ def validate(
         threads: Threads within an operator; None for every core.
         workers: Processes that read and prepare samples; None for what the recipe says. The results are the
             same.
-        torch: The PyTorch network that the model was exported from: a module, what makes one, or
-            "package.module:name".
-        torch_weights: File of its state dict, read with ``weights_only=True``.
-        torch_arguments: Keyword arguments of what makes it.
-        torch_device: "cuda", "cuda:1" or "cpu"; None for a GPU where torch has one.
-        torch_compile: Whether ``torch.compile`` is applied to it.
+        torch: The PyTorch network that the model was exported from, and how it is run.
         engine: How TensorRT's engines are built and timed, and how often.
         integer_kernels: Run INT8 by ONNX Runtime's integer kernels too, to see how far they are from the
             simulation.
@@ -127,9 +116,7 @@ def validate(
         allow_overlap=allow_overlap,
         threads=threads,
         workers=workers,
-        torch=None
-        if torch is None
-        else TorchSource(torch, torch_weights, dict(torch_arguments or {}), torch_device, torch_compile),
+        torch=torch,
         engine=engine or EngineOptions(),
         integer_kernels=integer_kernels,
     )

@@ -57,6 +57,16 @@ def test_it_prints_table_warnings_and_path(folder: Path, tmp_path: Path) -> None
     assert f"--out {tmp_path}" in found.command
 
 
+@pytest.mark.parametrize(
+    "option",
+    [["--torch-weights", "n.pt"], ["--torch-device", "cpu"], ["--torch-arg", "a=1"], ["--torch-compile"]],
+)
+def test_options_of_a_network_that_is_not_given(folder: Path, option: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments(folder, *option))
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception) == f"{option[0]} is for the network of --torch: give that too."
+
+
 def test_the_command_repeats_a_run_with_several_caches(folder: Path, tmp_path: Path) -> None:
     caches = ["--cache", str(folder / "net.cache"), "--cache", str(folder / "wide.cache")]
     done = CliRunner().invoke(app, arguments(folder, *caches, "--out", str(tmp_path)), catch_exceptions=False)

@@ -11,7 +11,8 @@ import pytest
 import calib
 from calib.errors import CalibError, ModelError, UsageError
 from calib.report.merge import merge
-from calib.validation import Results, read_results, validate
+from calib.validation import PyTorchOptions, Results, read_results, validate
+from calib.validation.options import Options
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -49,9 +50,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def torch_options(folder: Path) -> dict[str, Any]:
     return {
         "runner": "pytorch",
-        "torch": NETWORK,
-        "torch_weights": folder / "net.pt",
-        "torch_device": "cpu",
+        "torch": PyTorchOptions(NETWORK, weights=folder / "net.pt", device="cpu"),
         **QUICK,
     }
 
@@ -157,7 +156,7 @@ def test_a_module_from_python(chain: Path) -> None:
     network.load_state_dict(torch.load(chain / "net.pt", weights_only=True))
     options = {**QUICK, "latency_count": 0, "precisions": ["fp32"]}
     results = validate(
-        chain / "net.onnx", "digits", runner="pytorch", torch=network, torch_device="cpu", **options
+        chain / "net.onnx", "digits", runner="pytorch", torch=PyTorchOptions(network, device="cpu"), **options
     )
     (output,) = results.runs[1].outputs
     assert output.sqnr_db is not None
@@ -178,10 +177,15 @@ def test_a_module_from_python(chain: Path) -> None:
             UsageError,
             "--runner pytorch runs fp32 and fp16: INT8 is in the ONNX model",
         ),
-        ({"torch": "calib.demo.train:build"}, ModelError, "has no 'build'"),
-        ({"torch_weights": "nothing.pt"}, ModelError, "No such weights: nothing.pt"),
+        ({"torch": NETWORK}, UsageError, r"torch takes .*PyTorchOptions\('net.py:Net'\); got str"),
+        ({"torch": PyTorchOptions("calib.demo.train:build")}, ModelError, "has no 'build'"),
         (
-            {"torch_arguments": {"width": 3}},
+            {"torch": PyTorchOptions(NETWORK, weights="nothing.pt")},
+            ModelError,
+            "No such weights: nothing.pt",
+        ),
+        (
+            {"torch": PyTorchOptions(NETWORK, arguments={"width": 3})},
             ModelError,
             "cannot be called: got an unexpected keyword argument",
         ),
@@ -192,3 +196,21 @@ def test_what_cannot_be_meant(
 ) -> None:
     with pytest.raises(error, match=message):
         validate(chain / "net.onnx", "digits", **{**torch_options(chain), **options})
+
+
+def test_what_is_no_network() -> None:
+    with pytest.raises(UsageError, match=r"must be a torch module, what makes one, or .*; got int"):
+        PyTorchOptions(7)  # type: ignore[arg-type]
+
+
+def test_the_call_that_repeats_a_run_of_a_dataset_from_python() -> None:
+    options = Options(
+        precisions=("fp32", "fp16"),
+        runner="pytorch",
+        torch=PyTorchOptions(torch.nn.Linear, arguments={"in_features": 3}, device="cpu"),
+    )
+    assert options.call("net.onnx", "mine") == (
+        "calib.validate('net.onnx', dataset, precisions=('fp32', 'fp16'), runner='pytorch', "
+        "torch=PyTorchOptions('torch.nn.modules.linear.Linear', arguments={'in_features': 3}, device='cpu'))"
+        "  # dataset: mine"
+    )

@@ -1,4 +1,4 @@
-"""Where the PyTorch network of a validation comes from."""
+"""Where the PyTorch network of a validation comes from, and how it is run."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from calib.errors import UsageError
+
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["TorchSource"]
+__all__ = ["PyTorchOptions"]
 
 
 @dataclass(frozen=True)
-class TorchSource:
-    """A network in PyTorch, and how it is run.
+class PyTorchOptions:
+    """Options of the runner "pytorch".
 
     Attributes:
-        module: A torch module, what makes one, or ``package.module:name``.
-        weights: File of a state dict.
+        module: The network that the model was exported from: a torch module, what makes one, or
+            ``package.module:name``.
+        weights: File of its state dict, read with ``weights_only=True``.
         arguments: Keyword arguments of what makes the network.
         device: "cuda", "cuda:1" or "cpu"; None for a GPU where torch has one.
         compile: Whether ``torch.compile`` is applied.
@@ -30,6 +33,13 @@ class TorchSource:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
     compile: bool = False
+
+    def __post_init__(self) -> None:
+        if not (callable(self.module) or isinstance(self.module, str)):
+            raise UsageError(
+                "The network must be a torch module, what makes one, or 'package.module:name'; got "
+                f"{type(self.module).__name__}."
+            )
 
     @property
     def name(self) -> str:
@@ -42,7 +52,7 @@ class TorchSource:
     def words(self) -> list[str]:
         """The options of ``calib validate`` that mean the same.
 
-        >>> TorchSource("net.py:Net", arguments={"width": 8, "norm": "batch"}, compile=True).words()
+        >>> PyTorchOptions("net.py:Net", arguments={"width": 8, "norm": "batch"}, compile=True).words()
         ['--torch', 'net.py:Net', '--torch-arg', 'width=8', '--torch-arg', 'norm=batch', '--torch-compile']
         """
         words = ["--torch", self.name]
@@ -54,12 +64,17 @@ class TorchSource:
             words += ["--torch-device", self.device]
         return [*words, "--torch-compile"] if self.compile else words
 
-    def keywords(self) -> dict[str, Any]:
-        """The arguments of ``calib.validate`` that mean the same."""
+    def call(self) -> str:
+        """The call that makes them; a network that is an object by its name.
+
+        >>> PyTorchOptions("net.py:Net", weights="net.pt", device="cpu").call()
+        "PyTorchOptions('net.py:Net', weights='net.pt', device='cpu')"
+        """
         given = {
-            "torch_weights": None if self.weights is None else os.fspath(self.weights),
-            "torch_arguments": dict(self.arguments),
-            "torch_device": self.device,
-            "torch_compile": self.compile,
+            "weights": None if self.weights is None else os.fspath(self.weights),
+            "arguments": dict(self.arguments),
+            "device": self.device,
+            "compile": self.compile,
         }
-        return {"torch": self.name, **{name: value for name, value in given.items() if value}}
+        words = [repr(self.name), *(f"{name}={value!r}" for name, value in given.items() if value)]
+        return f"PyTorchOptions({', '.join(words)})"
