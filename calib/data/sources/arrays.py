@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -14,6 +13,7 @@ from calib.data.dataset import Array, Dataset, Sample
 from calib.data.fingerprint import file_identity
 from calib.data.memory import check_lengths
 from calib.data.preprocess import Layout, Preprocess
+from calib.data.recipe_errors import suggestion
 from calib.data.sources.base import Opening, RelativePath, SourceModel, listed, natural
 from calib.data.sources.kept import Kept
 from calib.data.sources.labels import check_labels, label_values, read_label_file
@@ -121,12 +121,7 @@ class ArraysSource(SourceModel):
 
     def _dataset(self, found: _Found, opening: Opening) -> Dataset:
         preprocess = opening.preprocess
-        names = list(dict(found.arrays))
-        touched = set(preprocess.inputs or names)
-        for name in touched.difference(names):
-            raise DatasetError(
-                f"Recipe {opening.name!r}, preprocess.inputs: no input {name!r}{_meant(name, names)}"
-            )
+        touched = opening.touched(dict(found.arrays))
         labels, class_names = None, None
         if found.labels is not None:
             labels, class_names = check_labels(found.labels, opening.task, found.label_origin)
@@ -144,10 +139,7 @@ class ArraysSource(SourceModel):
             labels=labels,
             class_names=class_names,
             notes=(*found.notes, *_casts(found.arrays, preprocess, touched)),
-            description={
-                "source": self.model_dump(mode="json", exclude_none=True),
-                "preprocess": preprocess.record(images=False),
-            },
+            description=self.description(opening),
             content=found.content,
         )
 
@@ -216,14 +208,8 @@ def _label_file(folder: Path) -> Path | None:
 
 def _check_key(key: str, stored: Mapping[str, StoredArray], path: Path, where: str) -> None:
     if key not in stored:
-        raise DatasetError(f"{where}: {path} has no array {key!r}{_meant(key, stored)}")
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    choices = list(known)
-    close = difflib.get_close_matches(name, choices, 1)
-    meant = f" Did you mean {close[0]!r}?" if close else ""
-    return f".{meant} There are: {listed(choices)}."
+        close = suggestion(key, stored)
+        raise DatasetError(f"{where}: {path} has no array {key!r}.{close} There are: {listed(list(stored))}.")
 
 
 def _casts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -14,11 +14,12 @@ from typing_extensions import Self
 
 from calib.data.dataset import Array, Dataset, Sample
 from calib.data.fingerprint import file_identity
+from calib.data.preprocess import Preprocess
 from calib.data.sources.base import Opening, RelativePath, SourceModel, listed
 from calib.data.sources.findings import Findings
 from calib.data.sources.folders import walk
 from calib.data.sources.kept import Kept
-from calib.data.sources.labels import check_labels, number_classes, read_label_file
+from calib.data.sources.labels import labels_beside, number_classes
 from calib.data.sources.wav import mono, open_wav
 from calib.errors import DatasetError
 
@@ -78,44 +79,24 @@ class AudioSource(SourceModel):
     def open(self, opening: Opening) -> Dataset:
         """Lists the files and reads the header of each."""
         place = opening.inside(self.path, "path")
-        single = place.is_file()
-        names = [""] if single else [name for name in walk(place) if name.lower().endswith(".wav")]
+        names = [""] if place.is_file() else [name for name in walk(place) if name.lower().endswith(".wav")]
         findings = Findings(opening, str(place))
         lengths = self._usable({name: place / name for name in names}, findings)
         notes = findings.settle()
         if not lengths:
-            reasons = findings.reasons()
-            raise DatasetError(
-                f"No samples: {place} gives no usable .wav file{f' ({reasons})' if reasons else ''}."
-            )
+            raise findings.no_samples(f"{place} gives no usable .wav file")
         labels, class_names = self._labels(list(lengths), names, place, opening)
-        windows = [w for name, length in lengths.items() for w in self._windows(name, length)]
-        ids = tuple(self._id(window) for window in windows)
-        of_window = None if labels is None else tuple(labels[window.file] for window in windows)
-        preprocess = opening.preprocess
-        identities = {name: Kept(partial(file_identity, place / name)) for name in lengths}
-
-        def load(index: int) -> Sample:
-            window = windows[index]
-            origin = str(place / window.file)
-            values = self._cut(open_wav(place / window.file).values, window)
-            prepared = preprocess.apply(self._with_channel(values), origin)
-            label = None if of_window is None else of_window[index]
-            shown = origin if self.window is None else f"{origin}, from value {window.start}"
-            return Sample(ids[index], {self.input: prepared}, label, shown)
-
+        windows = [window for name, length in lengths.items() for window in self._windows(name, length)]
+        samples = _AudioSamples(self, place, windows, labels, opening.preprocess)
         return Dataset(
             name=opening.name,
-            ids=ids,
-            load=load,
-            labels=of_window,
+            ids=samples.ids,
+            load=samples.load,
+            labels=None if labels is None else tuple(labels[window.file] for window in windows),
             class_names=class_names,
-            notes=(f"{len(lengths)} wav files, {len(ids)} samples.", *notes),
-            description={
-                "source": self.model_dump(mode="json", exclude_none=True),
-                "preprocess": preprocess.record(images=False),
-            },
-            content=lambda index: identities[windows[index].file](),
+            notes=(f"{len(lengths)} wav files, {len(windows)} samples.", *notes),
+            description=self.description(opening),
+            content=samples.content,
             groups=None if self.window is None else tuple(window.file for window in windows),
         )
 
@@ -151,11 +132,8 @@ class AudioSource(SourceModel):
             numbers = number_classes((name.split("/")[0] for name in names), str(place))
             in_order = list(numbers.values()) == list(range(len(numbers)))
             return {name: numbers[name.split("/")[0]] for name in kept}, tuple(numbers) if in_order else None
-        if self.labels is None:
-            return None, None
-        file = opening.inside(self.labels, "labels")
-        given, class_names = check_labels(read_label_file(file, names, opening.task), opening.task, str(file))
-        return dict(zip(names, given, strict=True)), class_names
+        given, class_names = labels_beside(self.labels, names, opening)
+        return None if given is None else dict(zip(names, given, strict=True)), class_names
 
     def _windows(self, name: str, length: int) -> list[_Window]:
         if self.window is None:
@@ -165,24 +143,6 @@ class AudioSource(SourceModel):
         count = max(1, -(-max(length - self.window, 0) // hop) + 1)
         return [_Window(name, number, number * hop) for number in range(count)]
 
-    def _id(self, window: _Window) -> str:
-        base = str(PurePosixPath(self.path) / window.file) if window.file else self.path
-        return base if self.window is None else f"{base}#{window.index}"
-
-    def _cut(self, values: Array, window: _Window) -> Array:
-        size = self.window or self.length or len(values)
-        first = window.start - self.context
-        cut: Array = np.zeros(self.context + size, np.float32)
-        source = mono(values[max(first, 0) : window.start + size])
-        at = max(-first, 0)
-        cut[at : at + len(source)] = source
-        return cut
-
-    def _with_channel(self, values: Array) -> Array:
-        if self.channel_axis == "first":
-            return values[None]
-        return values[:, None] if self.channel_axis == "last" else values
-
 
 @dataclass(frozen=True)
 class _Window:
@@ -191,3 +151,58 @@ class _Window:
     file: str
     index: int
     start: int
+
+
+class _AudioSamples:
+    """Reads a sample: a file or a window of it."""
+
+    def __init__(
+        self,
+        source: AudioSource,
+        place: Path,
+        windows: Sequence[_Window],
+        labels: Mapping[str, Any] | None,
+        preprocess: Preprocess,
+    ) -> None:
+        self._source = source
+        self._place = place
+        self._windows = windows
+        self._labels = labels
+        self._preprocess = preprocess
+        files = dict.fromkeys(window.file for window in windows)
+        self._identities = {file: Kept(partial(file_identity, place / file)) for file in files}
+        self.ids = tuple(map(self._id, windows))
+
+    def _id(self, window: _Window) -> str:
+        path = self._source.path
+        base = str(PurePosixPath(path) / window.file) if window.file else path
+        return base if self._source.window is None else f"{base}#{window.index}"
+
+    def load(self, index: int) -> Sample:
+        """The sample at an index."""
+        source, window = self._source, self._windows[index]
+        path = self._place / window.file
+        values = self._with_channel(self._cut(open_wav(path).values, window))
+        prepared = self._preprocess.apply(values, str(path))
+        label = None if self._labels is None else self._labels[window.file]
+        origin = str(path) if source.window is None else f"{path}, from value {window.start}"
+        return Sample(self.ids[index], {source.input: prepared}, label, origin)
+
+    def _cut(self, values: Array, window: _Window) -> Array:
+        """The values of a sample out of those of its file: with its context, filled up with zeros."""
+        source = self._source
+        size = source.window or source.length or len(values)
+        first = window.start - source.context
+        cut: Array = np.zeros(source.context + size, np.float32)
+        mixed = mono(values[max(first, 0) : window.start + size])
+        at = max(-first, 0)
+        cut[at : at + len(mixed)] = mixed
+        return cut
+
+    def _with_channel(self, values: Array) -> Array:
+        axis = self._source.channel_axis
+        return values if axis == "none" else values[None] if axis == "first" else values[:, None]
+
+    def content(self, index: int) -> str:
+        """Identifies what is stored for the sample at an index."""
+        return self._identities[self._windows[index].file]()

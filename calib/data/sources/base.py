@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from calib.data.dataset import Dataset
 from calib.data.preprocess import Preprocess
+from calib.data.recipe_errors import suggestion
 from calib.errors import DatasetError
 
 __all__ = ["Opening", "RelativePath", "SourceModel", "listed", "natural", "printable"]
@@ -78,6 +79,24 @@ class Opening:
             )
         return place
 
+    def touched(self, inputs: Iterable[str]) -> frozenset[str]:
+        """The inputs that preprocessing is for: those that the recipe names, or all.
+
+        Args:
+            inputs: Names of all inputs.
+
+        Raises:
+            DatasetError: The recipe names one that there is not.
+        """
+        names = list(inputs)
+        touched = frozenset(self.preprocess.inputs or names)
+        for name in sorted(touched.difference(names)):
+            raise DatasetError(
+                f"Recipe {self.name!r}, preprocess.inputs: no input {name!r}.{suggestion(name, names)} "
+                f"There are: {listed(names)}."
+            )
+        return touched
+
 
 class SourceModel(BaseModel, ABC):
     """Base of the sources: frozen options, and how to open them.
@@ -91,6 +110,19 @@ class SourceModel(BaseModel, ABC):
     images: ClassVar[bool] = False
 
     kind: str
+
+    def description(
+        self, opening: Opening, *, images: bool = False, facts: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """What makes the samples what they are: the options that are given, and the preprocessing.
+
+        Args:
+            opening: The recipe's options.
+            images: Whether image files or pixels are prepared.
+            facts: What else there is to say of the source: class numbers and the like.
+        """
+        source = self.model_dump(mode="json", exclude_none=True)
+        return {"source": {**source, **(facts or {})}, "preprocess": opening.preprocess.record(images=images)}
 
     @abstractmethod
     def open(self, opening: Opening) -> Dataset:

@@ -47,10 +47,7 @@ class DigitsSource(SourceModel):
             load=load,
             labels=labels,
             class_names=tuple("0123456789"),
-            description={
-                "source": self.model_dump(mode="json"),
-                "preprocess": preprocess.record(images=False),
-            },
+            description=self.description(opening),
         )
 
 

@@ -50,10 +50,15 @@ class Findings:
             )
         return notes
 
-    def reasons(self) -> str:
-        """Everything that was recorded, for the message that nothing is left."""
-        return "; ".join(
+    def no_samples(self, what: str) -> DatasetError:
+        """The error that nothing is left, with everything that was recorded.
+
+        Args:
+            what: What is empty, and of what: "images gives no usable image".
+        """
+        reasons = "; ".join(
             f"{len(items)} {kind}: {listed(items)}"
             for found in (self._left_out, self._repaired)
             for kind, items in found.items()
         )
+        return DatasetError(f"No samples: {what}{f' ({reasons})' if reasons else ''}.")

@@ -21,6 +21,7 @@ __all__ = [
     "ClassNames",
     "check_labels",
     "label_values",
+    "labels_beside",
     "labels_of_texts",
     "number_classes",
     "read_class_names",
@@ -138,6 +139,28 @@ def read_label_file(path: Path, samples: Sequence[str], task: str | None = None)
         texts = _by_name(path, rows, samples)
     whole = task != "text" and all(text.isascii() and text.removeprefix("-").isdigit() for text in texts)
     return tuple(int(text) for text in texts) if whole else tuple(texts)
+
+
+def labels_beside(
+    given: str | None, samples: Sequence[str], opening: Opening
+) -> tuple[tuple[Any, ...] | None, tuple[str, ...] | None]:
+    """The labels of samples in a file beside them, as the task expects them.
+
+    Args:
+        given: The file's path from the data root, which the source gives as ``labels``; None for no labels.
+        samples: The samples' file names, in their order.
+        opening: The recipe's options.
+
+    Returns:
+        The labels in order, and the names of the classes where the labels were names.
+
+    Raises:
+        DatasetError: The file cannot be read, or labels do not fit samples or task.
+    """
+    if given is None:
+        return None, None
+    file = opening.inside(given, "labels")
+    return check_labels(read_label_file(file, samples, opening.task), opening.task, str(file))
 
 
 def _csv_rows(path: Path) -> dict[int, list[str]]:

@@ -13,7 +13,6 @@ from calib.data.fingerprint import file_identity
 from calib.data.pixels import damage, prepare_image, read_size
 from calib.data.sources.base import Opening, SourceModel, printable
 from calib.data.sources.findings import Findings
-from calib.errors import DatasetError
 from calib.progress import track
 
 __all__ = ["ENDINGS", "MANY_FILES", "ImageFilesSource", "image_dataset", "same_size", "usable_images"]
@@ -122,10 +121,7 @@ def image_dataset(
     """
     found = findings.settle()
     if not places:
-        reasons = findings.reasons()
-        raise DatasetError(
-            f"No samples: {opening.where()} gives no usable image{f' ({reasons})' if reasons else ''}."
-        )
+        raise findings.no_samples(f"{opening.where()} gives no usable image")
     preprocess, ids, paths = opening.preprocess, tuple(places), tuple(places.values())
 
     def load(index: int) -> Sample:
@@ -145,9 +141,6 @@ def image_dataset(
         labels=None if labels is None else tuple(labels),
         class_names=None if class_names is None else tuple(class_names),
         notes=(*notes, *found),
-        description={
-            "source": {**source.model_dump(mode="json", exclude_none=True), **(facts or {})},
-            "preprocess": preprocess.record(),
-        },
+        description=source.description(opening, images=True, facts=facts),
         content=content,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from calib.data.dataset import Array, Dataset, Sample
@@ -45,10 +45,6 @@ def pixel_dataset(
         label = None if known is None else known[index]
         return Sample(names[index], {source.input: prepared.values}, label, origin, prepared.geometry)
 
-    description: Mapping[str, Any] = {
-        "source": source.model_dump(mode="json", exclude_none=True),
-        "preprocess": preprocess.record(),
-    }
     return Dataset(
         name=opening.name,
         ids=names,
@@ -56,6 +52,6 @@ def pixel_dataset(
         labels=known,
         class_names=None if class_names is None else tuple(class_names),
         notes=tuple(notes),
-        description=description,
+        description=source.description(opening, images=True),
         content=content,
     )

@@ -13,6 +13,7 @@ from calib.data.dataset import Array, Dataset, Sample
 from calib.data.geometry import Geometry
 from calib.data.objects import load_object
 from calib.data.pixels import prepare_pixels
+from calib.data.preprocess import Preprocess
 from calib.data.reader_forms import as_array
 from calib.data.reader_sources import called, failed
 from calib.data.recipe_errors import suggestion
@@ -69,43 +70,19 @@ class PythonSource(SourceModel):
         items, notes = _items(made, self.object, self.most)
         if not len(items):
             raise DatasetError(f"No samples: {self.object} is empty.")
-        ids = tuple(f"{self.object}#{index}" for index in range(len(items)))
-        first = _item(items, 0, self.object)
-        label_key = self._label_key(first)
+        label_key = self._label_key(_item(items, 0, self.object))
         labels, class_names = self._labels(made, items, label_key, opening)
-        preprocess, own = opening.preprocess, _own_fingerprint(made)
-
-        def load(index: int) -> Sample:
-            origin = f"{self.object}, sample {index}"
-            parts = _item(items, index, self.object)
-            arrays: dict[str, Array] = {}
-            geometry: Geometry | None = None
-            for column, name in self._chosen(parts, label_key).items():
-                if column not in parts:
-                    raise DatasetError(f"{origin} {_lacks(column, parts)}")
-                if column == self.image:
-                    prepared = prepare_pixels(_pixels(parts[column]), preprocess, origin)
-                    arrays[name], geometry = prepared.values, prepared.geometry
-                else:
-                    values = as_array(parts[column], f"{origin}: {column!r}")
-                    touched = preprocess.inputs is None or name in preprocess.inputs
-                    arrays[name] = preprocess.apply(values, origin) if touched else values
-            label = labels[index] if labels is not None else _plain(parts.get(label_key or ""))
-            return Sample(ids[index], arrays, label, origin, geometry)
-
+        samples = _PythonSamples(self, items, label_key, labels, opening.preprocess)
+        own = _own_fingerprint(made)
         return Dataset(
             name=opening.name,
-            ids=ids,
-            load=load,
+            ids=samples.ids,
+            load=samples.load,
             labels=labels,
             class_names=class_names,
             notes=tuple(notes),
-            description={
-                "source": self.model_dump(mode="json", exclude_none=True),
-                "preprocess": preprocess.record(images=self.image is not None),
-                "content": own,
-            },
-            content=None if own is not None else lambda index: _digest(load(index)),
+            description={**self.description(opening, images=self.image is not None), "content": own},
+            content=samples.content if own is None else None,
         )
 
     def _label_key(self, first: Mapping[str, Any]) -> str | None:
@@ -114,14 +91,6 @@ class PythonSource(SourceModel):
                 raise DatasetError(f"{self.object}, sample 0 {_lacks(self.label, first)}")
             return self.label
         return next((key for key in ("label", "labels") if key in first), None)
-
-    def _chosen(self, parts: Mapping[str, Any], label_key: str | None) -> dict[str, str]:
-        """Column → model input."""
-        if self.image is not None or self.inputs is not None:
-            image = {} if self.image is None else {self.image: self.input}
-            return {**image, **(self.inputs or {})}
-        columns = [key for key in parts if key != label_key]
-        return {columns[0]: self.input} if columns == [_UNNAMED] else {key: key for key in columns}
 
     def _labels(
         self, made: Any, items: Sequence[Any], key: str | None, opening: Opening
@@ -139,8 +108,61 @@ class PythonSource(SourceModel):
         return labels, tuple(own) if own else names
 
 
+class _PythonSamples:
+    """Reads a sample: the columns of an item that are inputs."""
+
+    def __init__(
+        self,
+        source: PythonSource,
+        items: Any,
+        label_key: str | None,
+        labels: Sequence[Any] | None,
+        preprocess: Preprocess,
+    ) -> None:
+        self._source = source
+        self._items = items
+        self._label_key = label_key
+        self._labels = labels
+        self._preprocess = preprocess
+        self.ids = tuple(f"{source.object}#{index}" for index in range(len(items)))
+
+    def load(self, index: int) -> Sample:
+        """The sample at an index."""
+        name, preprocess = self._source.object, self._preprocess
+        origin = f"{name}, sample {index}"
+        parts = _item(self._items, index, name)
+        arrays: dict[str, Array] = {}
+        geometry: Geometry | None = None
+        for column, given in self._chosen(parts).items():
+            if column not in parts:
+                raise DatasetError(f"{origin} {_lacks(column, parts)}")
+            if column == self._source.image:
+                prepared = prepare_pixels(_pixels(parts[column]), preprocess, origin)
+                arrays[given], geometry = prepared.values, prepared.geometry
+            else:
+                values = as_array(parts[column], f"{origin}: {column!r}")
+                touched = preprocess.inputs is None or given in preprocess.inputs
+                arrays[given] = preprocess.apply(values, origin) if touched else values
+        return Sample(self.ids[index], arrays, self._label(parts, index), origin, geometry)
+
+    def _chosen(self, parts: Mapping[str, Any]) -> dict[str, str]:
+        """Column → model input."""
+        source = self._source
+        if source.image is not None or source.inputs is not None:
+            image = {} if source.image is None else {source.image: source.input}
+            return {**image, **(source.inputs or {})}
+        columns = [key for key in parts if key != self._label_key]
+        return {columns[0]: source.input} if columns == [_UNNAMED] else {key: key for key in columns}
+
+    def _label(self, parts: Mapping[str, Any], index: int) -> Any:
+        return _plain(parts.get(self._label_key or "")) if self._labels is None else self._labels[index]
+
+    def content(self, index: int) -> str:
+        """Of an object that says nothing of its content, the content itself of the sample at an index."""
+        return _digest(self.load(index))
+
+
 _UNNAMED = "sample"
-_EXPECTED = "expected a sequence or an iterable of samples"
 
 
 def _lacks(column: str, parts: Mapping[str, Any]) -> str:
@@ -157,13 +179,10 @@ def _made(text: str) -> Any:
 
 def _items(made: Any, name: str, most: int) -> tuple[Any, list[str]]:
     """Something with a length and an index."""
-    if isinstance(made, (str, bytes, Mapping)) or made is None:
-        raise DatasetError(
-            f"{name} is a {type(made).__name__}: expected a sequence or an iterable of samples."
-        )
-    if hasattr(made, "__getitem__") and hasattr(made, "__len__"):
+    no_samples = isinstance(made, (str, bytes, Mapping)) or made is None
+    if not no_samples and hasattr(made, "__getitem__") and hasattr(made, "__len__"):
         return made, []
-    if not hasattr(made, "__iter__"):
+    if no_samples or not hasattr(made, "__iter__"):
         raise DatasetError(
             f"{name} is a {type(made).__name__}: expected a sequence or an iterable of samples."
         )
@@ -210,7 +229,6 @@ def _plain(value: Any) -> Any:
 
 
 def _digest(sample: Sample) -> str:
-    """Of an object that says nothing of its content, the content itself."""
     digest = hashlib.sha256()
     for name in sorted(sample.inputs):
         array = np.ascontiguousarray(sample.inputs[name])

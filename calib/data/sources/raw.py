@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
@@ -14,9 +14,9 @@ from typing_extensions import Self
 
 from calib.data.dataset import Array, Dataset, Sample
 from calib.data.fingerprint import file_identity
-from calib.data.preprocess import Layout
-from calib.data.sources.base import Opening, RelativePath, SourceModel, listed, natural
-from calib.data.sources.labels import check_labels, read_label_file
+from calib.data.preprocess import Layout, Preprocess
+from calib.data.sources.base import Opening, RelativePath, SourceModel, natural
+from calib.data.sources.labels import labels_beside
 from calib.errors import DatasetError
 
 __all__ = ["RawSource", "RawTensor"]
@@ -103,43 +103,19 @@ class RawSource(SourceModel):
             raise DatasetError(
                 f"{opening.where('inputs')}: inputs differ in their number of samples: {counts}."
             )
-        first = next(iter(places.values()))
-        ids = tuple(place.id for place in first)
-        labels, names = None, None
-        if self.labels is not None:
-            file = opening.inside(self.labels, "labels")
-            given = read_label_file(file, [PurePosixPath(sample_id).name for sample_id in ids], opening.task)
-            labels, names = check_labels(given, opening.task, str(file))
-        preprocess = opening.preprocess
-        touched = set(preprocess.inputs or tensors)
-        for name in touched - set(tensors):
-            raise DatasetError(
-                f"Recipe {opening.name!r}, preprocess.inputs: no input {name!r}: {listed(list(tensors))}."
-            )
-
-        def load(index: int) -> Sample:
-            rows: dict[str, Array] = {}
-            for name, tensor in tensors.items():
-                place = places[name][index]
-                values = _read(tensor, place)
-                rows[name] = (
-                    preprocess.apply(values, str(place.file), self.layout)
-                    if name in touched
-                    else np.ascontiguousarray(values, values.dtype.newbyteorder("="))
-                )
-            return Sample(ids[index], rows, None if labels is None else labels[index], str(first[index].file))
-
+        ids = tuple(place.id for place in next(iter(places.values())))
+        labels, names = labels_beside(self.labels, [PurePosixPath(one).name for one in ids], opening)
+        samples = _RawSamples(
+            tensors, places, labels, opening.preprocess, opening.touched(tensors), self.layout
+        )
         return Dataset(
             name=opening.name,
             ids=ids,
-            load=load,
+            load=samples.load,
             labels=labels,
             class_names=names,
-            description={
-                "source": self.model_dump(mode="json", exclude_none=True),
-                "preprocess": preprocess.record(images=False),
-            },
-            content=_content(list(places.values())),
+            description=self.description(opening),
+            content=samples.content,
         )
 
     def _tensors(self) -> dict[str, RawTensor]:
@@ -167,6 +143,42 @@ class _Place:
     id: str
     file: Path
     offset: int
+
+
+@dataclass(frozen=True)
+class _RawSamples:
+    """Reads a sample: the same place of every input."""
+
+    tensors: Mapping[str, RawTensor]
+    places: Mapping[str, list[_Place]]
+    labels: Sequence[Any] | None
+    preprocess: Preprocess
+    touched: frozenset[str]
+    layout: Layout | None
+    identities: dict[Path, str] = field(default_factory=dict)
+
+    def load(self, index: int) -> Sample:
+        """The sample at an index."""
+        first = next(iter(self.places.values()))[index]
+        label = None if self.labels is None else self.labels[index]
+        return Sample(
+            first.id, {name: self._input(name, index) for name in self.tensors}, label, str(first.file)
+        )
+
+    def _input(self, name: str, index: int) -> Array:
+        place = self.places[name][index]
+        values = _read(self.tensors[name], place)
+        if name in self.touched:
+            return self.preprocess.apply(values, str(place.file), self.layout)
+        return np.ascontiguousarray(values, values.dtype.newbyteorder("="))
+
+    def content(self, index: int) -> str:
+        """Identifies what is stored for the sample at an index."""
+        files = [places[index].file for places in self.places.values()]
+        for file in files:
+            if file not in self.identities:
+                self.identities[file] = file_identity(file)
+        return " ".join(self.identities[file] for file in files)
 
 
 def _places(tensor: RawTensor, opening: Opening, key: tuple[str, ...]) -> list[_Place]:
@@ -212,16 +224,3 @@ def _read(tensor: RawTensor, place: _Place) -> Array:
     if values.size != math.prod(tensor.shape):
         raise DatasetError(f"{place.file}: became shorter since it was opened.")
     return values.reshape(tensor.shape)
-
-
-def _content(inputs: list[list[_Place]]) -> Callable[[int], str]:
-    known: dict[Path, str] = {}
-
-    def content(index: int) -> str:
-        files = [places[index].file for places in inputs]
-        for file in files:
-            if file not in known:
-                known[file] = file_identity(file)
-        return " ".join(known[file] for file in files)
-
-    return content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -82,60 +82,36 @@ class TextSource(SourceModel):
 
     def open(self, opening: Opening) -> Dataset:
         """Reads the texts; they are tokenized when they are asked for."""
-        given = sorted(opening.preprocess.model_fields_set)
-        if given:
-            raise DatasetError(
-                f"Recipe {opening.name!r}, preprocess.{given[0]}: text has no such steps, but its tokenizer. "
-                "Leave preprocess out."
-            )
+        _refuse_steps(opening)
         path, vocabulary = opening.inside(self.path, "path"), opening.inside(self.tokenizer, "tokenizer")
         tokenizer = Kept(partial(_tokenizer, vocabulary, self.max_length))
         padding = self._padding(*tokenizer())
-        findings = Findings(opening, str(path))
-        form = self.format or form_of(path)
-        rows = read_rows(path, form, self._columns(form, opening), findings)
-        notes = findings.settle()
-        if not rows:
-            raise DatasetError(
-                f"No samples: {path} has no rows that can be used. {findings.reasons()}".rstrip()
-            )
-        texts, ids = self._texts(rows)
+        rows, notes = self._rows(path, opening)
         labels, class_names = self._labels(rows, path, opening)
-        inputs, dtype, places = (
-            self.inputs,
-            np.dtype(self.dtype),
-            [row for row in rows for _ in range(1 + self.pairs)],
-        )
-
-        def load(index: int) -> Sample:
-            encoding = tokenizer()[0].encode(*texts[index])
-            found = {
-                "input_ids": encoding.ids,
-                "attention_mask": encoding.attention_mask,
-                "token_type_ids": encoding.type_ids,
-            }
-            arrays = {name: np.array(found[part], dtype) for part, name in inputs.items()}
-            label = None if labels is None else labels[index]
-            return Sample(ids[index], arrays, label, f"{path}, line {places[index].line}")
-
+        places = [row for row in rows for _ in range(1 + self.pairs)]
+        samples = _TextSamples(self, path, tokenizer, self._texts(rows), places, labels)
         return Dataset(
             name=opening.name,
-            ids=ids,
-            load=load,
+            ids=samples.ids,
+            load=samples.load,
             labels=labels,
             class_names=class_names,
-            notes=tuple(notes),
-            description={
-                "source": {
-                    **self.model_dump(mode="json", exclude_none=True),
-                    "tokenizer_sha256": sha256_file(vocabulary),
-                },
-                "preprocess": {},
-            },
-            content=lambda index: hashlib.sha256("\0".join(texts[index]).encode()).hexdigest(),
+            notes=notes,
+            description=self.description(opening, facts={"tokenizer_sha256": sha256_file(vocabulary)}),
+            content=samples.content,
             padding=padding,
             groups=tuple(row.index for row in places) if self.pairs else None,
         )
+
+    def _rows(self, path: Path, opening: Opening) -> tuple[list[TextRow], tuple[str, ...]]:
+        """The rows that can be used, and what is worth noting."""
+        form = self.format or form_of(path)
+        findings = Findings(opening, str(path))
+        rows = read_rows(path, form, self._columns(form, opening), findings)
+        notes = findings.settle()
+        if not rows:
+            raise findings.no_samples(f"{path} has no rows that can be used")
+        return rows, tuple(notes)
 
     def _columns(self, form: TextForm, opening: Opening) -> list[Column]:
         given = [column for column in (self.text, self.pair, self.label) if column is not None]
@@ -145,13 +121,12 @@ class TextSource(SourceModel):
             )
         return given
 
-    def _texts(self, rows: list[TextRow]) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-        """What is tokenized for each sample, and the samples' ids."""
+    def _texts(self, rows: list[TextRow]) -> list[tuple[str, ...]]:
+        """What is tokenized for each sample."""
+        if self.pairs:
+            return [(cell,) for row in rows for cell in row.cells[:2]]
         count = 1 if self.pair is None else 2
-        if not self.pairs:
-            return [row.cells[:count] for row in rows], tuple(f"{self.path}#{row.index}" for row in rows)
-        texts = [(cell,) for row in rows for cell in row.cells[:2]]
-        return list(texts), tuple(f"{self.path}#{row.index}.{which}" for row in rows for which in "ab")
+        return [row.cells[:count] for row in rows]
 
     def _labels(
         self, rows: list[TextRow], path: Path, opening: Opening
@@ -187,6 +162,56 @@ class TextSource(SourceModel):
             if number is not None:
                 return int(number)
         raise DatasetError(f"{self.tokenizer} does not say which token fills up shorter texts: give pad_id.")
+
+
+class _TextSamples:
+    """Reads a sample: tokenizes its texts."""
+
+    def __init__(
+        self,
+        source: TextSource,
+        path: Path,
+        tokenizer: Kept[Any],
+        texts: Sequence[tuple[str, ...]],
+        places: Sequence[TextRow],
+        labels: Sequence[Any] | None,
+    ) -> None:
+        self._source = source
+        self._path = path
+        self._tokenizer = tokenizer
+        self._texts = texts
+        self._places = places
+        self._labels = labels
+        halves = (".a", ".b") if source.pairs else ("",)
+        self.ids = tuple(
+            f"{source.path}#{row.index}{halves[place % len(halves)]}" for place, row in enumerate(places)
+        )
+
+    def load(self, index: int) -> Sample:
+        """The sample at an index."""
+        encoding = self._tokenizer()[0].encode(*self._texts[index])
+        found = {
+            "input_ids": encoding.ids,
+            "attention_mask": encoding.attention_mask,
+            "token_type_ids": encoding.type_ids,
+        }
+        dtype = np.dtype(self._source.dtype)
+        arrays = {name: np.array(found[part], dtype) for part, name in self._source.inputs.items()}
+        label = None if self._labels is None else self._labels[index]
+        return Sample(self.ids[index], arrays, label, f"{self._path}, line {self._places[index].line}")
+
+    def content(self, index: int) -> str:
+        """Identifies the texts of the sample at an index."""
+        return hashlib.sha256("\0".join(self._texts[index]).encode()).hexdigest()
+
+
+def _refuse_steps(opening: Opening) -> None:
+    given = sorted(opening.preprocess.model_fields_set)
+    if given:
+        raise DatasetError(
+            f"Recipe {opening.name!r}, preprocess.{given[0]}: text has no such steps, but its tokenizer. "
+            "Leave preprocess out."
+        )
 
 
 def _tokenizer(path: Path, max_length: int) -> tuple[Any, Mapping[str, Any]]:
