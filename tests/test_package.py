@@ -19,7 +19,7 @@ from calib.errors import CalibError, MissingExtraError, require
 
 ROOT = Path(__file__).parents[1]
 STAGES = ("data", "calibrators", "graph", "engine", "runners", "validation", "report", "demo", "cli")
-FOUNDATION = {"calib", "errors", "files", "lazy", "progress"}
+FOUNDATION = {"calib", "errors", "files", "lazy", "progress", "wording"}
 
 
 def modules() -> Iterator[str]:

@@ -9,32 +9,22 @@ from itertools import pairwise
 import numpy as np
 
 from calib.data.dataset import Dataset
-from calib.data.findings import Finding, Severity
+from calib.data.findings import Doubt, Finding, Severity
 
 __all__ = ["check_choice", "check_labels_between", "check_notes"]
 
-_CHOSEN = ("used for calibration", "calibrated on")
-_DOUBTS = ("Only ", "All calibration samples", "Calibration samples cover")
-_BEYOND = "pixels beyond their images"
 _UNEVEN = 20
 
 
 def check_notes(dataset: Dataset, use: str) -> list[Finding]:
-    """What the source said while it listed the samples, files that were left out as warnings."""
+    """What the source said while it listed the samples, doubts as warnings."""
     found = []
     numbered = _class_numbers(dataset) is not None
     for note in dataset.notes:
-        if numbered and note.startswith("All calibration samples are of one class"):
-            continue  # check_choice says so, and what to do
-        if note.startswith("Left out") and not any(words in note for words in _CHOSEN):
-            advice = "Replace the files; strict: true makes an error of each."
-            found.append(Finding("files-left-out", "warning", f"{use}: {note}", advice=advice))
-        elif _BEYOND in note:
-            found.append(Finding("boxes-beyond", "warning", f"{use}: {note}"))
-        elif note.startswith(_DOUBTS):
-            found.append(Finding("choice", "warning", f"{use}: {note}"))
-        else:
+        if not isinstance(note, Doubt):
             found.append(Finding("source", "note", f"{use}: {note}"))
+        elif not (numbered and note.code == "one-class"):  # check_choice says so, and what to do
+            found.append(Finding(note.code, "warning", f"{use}: {note}", advice=note.advice))
     return found
 
 

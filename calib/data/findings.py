@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["SEVERITIES", "Finding", "Severity", "passes"]
+__all__ = ["SEVERITIES", "Doubt", "Finding", "Severity", "passes"]
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -30,6 +30,29 @@ class Finding:
     message: str
     where: tuple[str, ...] = ()
     advice: str = ""
+
+
+class Doubt(str):
+    """A note of a dataset that a check of the data is to warn of.
+
+    Args:
+        text: The note.
+        code: A fixed word for it, as of ``Finding``.
+        advice: What to do.
+
+    Attributes:
+        code: The word.
+        advice: What to do; empty where nothing needs to be done.
+    """
+
+    code: str
+    advice: str
+
+    def __new__(cls, text: str, code: str = "", advice: str = "") -> Doubt:
+        """Makes the text, which is what results and reports have of it."""
+        made = super().__new__(cls, text)
+        made.code, made.advice = code, advice
+        return made
 
 
 def passes(findings: Iterable[Finding], *, strict: bool = False) -> bool:

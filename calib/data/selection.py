@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from calib.data.dataset import Dataset
+from calib.data.findings import Doubt
 from calib.data.recipe import Recipe
 from calib.data.truth import Pair
 from calib.errors import DatasetError, UsageError
+from calib.wording import counted
 
 __all__ = ["choose", "open_calibration", "open_validation", "pick", "without"]
 
@@ -168,7 +170,7 @@ def _calibration(recipe: Recipe, dataset: Dataset, samples: int | None, seed: in
     used_seed = recipe.calibration.seed if seed is None else seed
     of_classes = _of_classes(recipe, dataset)
     chosen = pick(of_classes, wanted, used_seed, cover=True)
-    return dataset.subset(chosen).with_notes(*_warnings(of_classes.subset(chosen), of_classes))
+    return dataset.subset(chosen).with_notes(*_doubts(of_classes.subset(chosen), of_classes))
 
 
 def _of_classes(recipe: Recipe, dataset: Dataset) -> Dataset:
@@ -178,21 +180,21 @@ def _of_classes(recipe: Recipe, dataset: Dataset) -> Dataset:
     return replace(dataset, labels=None) if kind == "text" or texts else dataset
 
 
-def _warnings(chosen: Dataset, dataset: Dataset) -> list[str]:
-    notes = []
+def _doubts(chosen: Dataset, dataset: Dataset) -> list[Doubt]:
+    found = []
     if len(chosen) < FEW_SAMPLES:
-        notes.append(
-            f"Only {len(chosen)} calibration samples: ranges found on fewer than {FEW_SAMPLES} are "
-            "often too narrow."
-        )
+        few = counted(len(chosen), "calibration sample[s]")
+        text = f"Only {few}: ranges found on fewer than {FEW_SAMPLES} are often too narrow."
+        found.append(Doubt(text, "choice"))
     if dataset.labels is not None and chosen.labels is not None:
         before = _classes(dataset.labels)
         after = len(set(chosen.labels)) if before else 0
         if after == 1:
-            notes.append(f"All calibration samples are of one class, {chosen.labels[0]!r}.")
+            text = f"All calibration samples are of one class, {chosen.labels[0]!r}."
+            found.append(Doubt(text, "one-class"))
         elif after < before:
-            notes.append(f"Calibration samples cover {after} of {before} classes.")
-    return notes
+            found.append(Doubt(f"Calibration samples cover {after} of {before} classes.", "choice"))
+    return found
 
 
 def _classes(labels: Sequence[Any]) -> int:

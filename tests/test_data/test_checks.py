@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+from copy import deepcopy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from calib import check_data
 from calib.data import Dataset, Sample, from_arrays
 from calib.data.checks import check_datasets
+from calib.data.checks_labels import check_notes
+from calib.data.findings import Doubt
 from calib.errors import DatasetError, UsageError
 
 RANDOM = np.random.default_rng(0)
@@ -238,3 +245,22 @@ def test_arguments():
         check_data(from_arrays("a", {"x": GREY}), samples=0)
     with pytest.raises(UsageError, match="for datasets made in Python"):
         check_data("digits", validation=from_arrays("a", {"x": GREY}))
+
+
+def test_a_doubt_stays_one_in_other_processes_and_is_plain_text_in_results():
+    doubt = Doubt("Only 3 samples.", "choice", "Take more.")
+    for copy in (pickle.loads(pickle.dumps(doubt)), deepcopy(doubt)):
+        assert (copy, copy.code, copy.advice) == ("Only 3 samples.", "choice", "Take more.")
+    assert json.dumps([doubt]) == '["Only 3 samples."]'
+
+
+def test_notes_that_are_no_doubts_are_told_as_they_are():
+    dataset = replace(
+        from_arrays("d", {"x": np.ones((2, 3))}),
+        notes=("Left out 2 of 5 samples: they are used for calibration.", Doubt("Only 2.", "choice")),
+    )
+    found = [(one.code, one.severity, one.message) for one in check_notes(dataset, "validation")]
+    assert found == [
+        ("source", "note", "validation: Left out 2 of 5 samples: they are used for calibration."),
+        ("choice", "warning", "validation: Only 2."),
+    ]

@@ -117,7 +117,7 @@ class TestCoco:
     def test_images_without_objects(self, opened, write):
         dataset = opened(self.SOURCE + ", without_objects: skip}")
         assert dataset.ids == ("val/1.jpg", "val/2.jpg")
-        assert any("Passed over 1 images without objects" in note for note in dataset.notes)
+        assert any("Passed over 1 image without objects" in note for note in dataset.notes)
 
     def test_images_of_another_size_are_left_out(self, opened, write, content, tmp_path):
         picture(tmp_path / "val" / "2.jpg", 40, 20)
@@ -141,8 +141,8 @@ class TestCoco:
         dataset = opened(self.SOURCE + "}")
         notes = "\n".join(dataset.notes)
         assert "Left out 2 annotations without a box: annotation 4 (width 0), annotation 5" in notes
-        assert "Left out 1 annotations of images that are not listed: annotation 6." in notes
-        assert "Left out 1 missing images: val/3.jpg." in notes
+        assert "Left out 1 annotation of an image that is not listed: annotation 6." in notes
+        assert "Left out 1 missing image: val/3.jpg." in notes
         assert len(dataset.labels[0].classes) == 2
         with pytest.raises(DatasetError, match="strict: true"):
             opened(self.SOURCE + "}", "strict: true")
@@ -181,8 +181,8 @@ class TestCoco:
         # Image 8 is 20 wide: 30 to 35 lies outside, 15 to 24 reaches 4 pixels beyond, 15 to 21 only 1.
         lefts = by_id(dataset)["val/1.jpg"].boxes[:, 0].tolist()
         assert lefts == [2, 0, 15, 15]
-        assert any("Left out 1 annotations without a box: annotation 10 (outside" in n for n in dataset.notes)
-        assert any("1 boxes reach more than 2 pixels beyond their images" in n for n in dataset.notes)
+        assert any("Left out 1 annotation without a box: annotation 10 (outside" in n for n in dataset.notes)
+        assert any("1 box reaches more than 2 pixels beyond its image" in n for n in dataset.notes)
         assert any("annotation 11" in n and "annotation 12" not in n for n in dataset.notes)
         found = {finding.code: finding for finding in check_notes(dataset, "calibration")}
         assert found["boxes-beyond"].severity == found["files-left-out"].severity == "warning"
@@ -233,7 +233,14 @@ class TestYolo:
         assert first.size == (20, 40)
         assert len(second.classes) == len(third.classes) == 0
         assert dataset.class_names == ("cat", "dog")
-        assert "1 images have no label file and so no objects: set/images/val/c.jpg." in dataset.notes
+        assert "data.yaml: 3 images and 2 objects are used." in dataset.notes
+        assert "1 image has no label file and so no objects: set/images/val/c.jpg." in dataset.notes
+
+    def test_no_image_that_can_be_used(self, opened, folder):
+        for name in ("a.jpg", "b.png", "c.jpg"):
+            (folder / "images" / "val" / name).write_bytes(b"x")
+        with pytest.raises(DatasetError, match=r"No samples: .*3 damaged images: set/images/val/a\.jpg"):
+            opened(self.SOURCE + "}")
 
     def test_folders_in_place_of_a_yaml(self, opened, folder):
         source = "{kind: yolo, path: set/images/val, labels: set/labels/val, class_names: [cat, dog]}"
@@ -254,7 +261,7 @@ class TestYolo:
         (folder / "labels/val/a.txt").write_text("0 0.25 0.5 0.75 0.5 0.5 1.0\n")
         dataset = opened(self.SOURCE + "}")
         np.testing.assert_allclose(dataset.labels[0].boxes, [[10, 10, 30, 20]])
-        assert any("1 objects are polygons" in note for note in dataset.notes)
+        assert any("1 object is a polygon: the box around it is used" in note for note in dataset.notes)
 
     def test_lines_that_are_no_box(self, opened, folder):
         good, short, named = "0 0.5 0.5 0.1 0.1", "0 0.5 0.5", "cat 0.5 0.5 0.1 0.1"
@@ -306,7 +313,7 @@ class TestYolo:
         (folder / "data.yaml").write_text("val: val.txt\nnames: [cat, dog]\n")
         dataset = opened(self.SOURCE + "}")
         assert dataset.ids == ("set/images/val/a.jpg",)
-        assert any("1 missing images: set/images/val/zz.jpg" in note for note in dataset.notes)
+        assert any("1 missing image: set/images/val/zz.jpg" in note for note in dataset.notes)
 
     def test_the_fingerprint_covers_label_files(self, opened, folder):
         first = fingerprint(opened(self.SOURCE + "}"))
@@ -391,19 +398,19 @@ class TestVoc:
         assert (
             "2 objects without a box: 2008_2.xml, object 1 (width -1), 2008_2.xml, object 2 (no box)" in notes
         )
-        assert "1 missing images: VOC2012/JPEGImages/2008_3.jpg" in notes
+        assert "1 missing image: VOC2012/JPEGImages/2008_3.jpg" in notes
         assert len(dataset.labels[1].classes) == 1
         (folder / "Annotations/2008_2.xml").unlink()
         dataset = opened("{kind: voc, path: VOC2012}")
-        assert any("1 images without an annotation file" in note for note in dataset.notes)
+        assert any("1 image without an annotation file" in note for note in dataset.notes)
 
     def test_boxes_beyond_the_image(self, opened, folder):
         # The image is 20 × 10: 24 to 30 lies outside, 15 to 26 reaches 6 pixels beyond.
         self.annotate(folder, "2008_2", ("cat", "0", "25 1 30 9"), ("dog", "0", "16 1 26 9"))
         dataset = opened("{kind: voc, path: VOC2012}")
         notes = "\n".join(dataset.notes)
-        assert "1 objects without a box: 2008_2.xml, object 1 (outside of the image of 10 × 20" in notes
-        assert "1 boxes reach more than 2 pixels beyond their images" in notes
+        assert "1 object without a box: 2008_2.xml, object 1 (outside of the image of 10 × 20" in notes
+        assert "1 box reaches more than 2 pixels beyond its image" in notes
         assert dataset.labels[1].boxes.tolist() == [[15, 0, 26, 9]]
 
     def test_an_unknown_class(self, opened, folder):
@@ -463,7 +470,7 @@ class TestMasks:
         assert label.dtype == np.int32
         np.testing.assert_array_equal(label, self.MASK)
         (root / "SegmentationClass" / "a.png").unlink()
-        with pytest.raises(DatasetError, match=r"No samples: .*1 images without a mask"):
+        with pytest.raises(DatasetError, match=r"No samples: .*1 image without a mask"):
             opened("{kind: voc, path: VOC2012, truth: masks}")
 
     def cityscapes(self, tmp_path, values):
@@ -518,8 +525,8 @@ class TestMasks:
         dataset = opened("{kind: masks, path: images, masks: masks}")
         assert dataset.ids == ("images/a.png",)
         notes = "\n".join(dataset.notes)
-        assert "1 images without a mask: images/c.png" in notes
-        assert "1 damaged masks: b.png (not an image)" in notes
+        assert "1 image without a mask: images/c.png" in notes
+        assert "1 damaged mask: b.png (not an image)" in notes
         picture(tmp_path / "masks" / "a.png", 4, 2)
         with pytest.raises(DatasetError, match=r"masks/a\.png is a RGB image: expected class numbers"):
             opened("{kind: masks, path: images, masks: masks}")[0]

@@ -53,7 +53,7 @@ class TestFinding:
         assert dataset.ids == tuple(f"images/{n}" for n in ("a.JPEG", "b.JPG", "c.jpeg", "d.PNG", "e.webp"))
         notes = "\n".join(dataset.notes)
         assert "Images by ending: .JPEG 1, .JPG 1, .PNG 1, .jpeg 1, .webp 1." in notes
-        assert "Passed over 1 files that are no images by their ending (.txt 1): list.txt." in notes
+        assert "Passed over 1 file that is no image by its ending (.txt 1): list.txt." in notes
         assert dataset.labels is None
 
     def test_hidden_entries_are_counted(self, opened, images):
@@ -95,7 +95,7 @@ class TestFinding:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ("", r"No samples: .*/images holds no readable images .*1 other files, 1 hidden.*\.jpeg"),
+            ("", r"No samples: .*/images holds no readable images .*1 other file, 1 hidden.*\.jpeg"),
             (", classes: folders", "No samples"),
         ],
     )
@@ -149,7 +149,7 @@ class TestClasses:
         (images / "b").mkdir()
         dataset = opened()
         assert dataset.labels == (1,)
-        assert "1 classes have no images: b." in dataset.notes
+        assert "1 class has no images: b." in dataset.notes
 
     def test_given_class_names(self, opened, images):
         save(images / "cat/x.png")
@@ -168,7 +168,7 @@ class TestClasses:
         assert len(opened(", classes: none")) == 2
         dataset = opened(", classes: folders")
         assert dataset.ids == ("images/a/x.png",)
-        assert "Passed over 1 images that lie in no class folder." in dataset.notes
+        assert "Passed over 1 image that lies in no class folder." in dataset.notes
 
     def test_mapping_is_in_the_description(self, opened, images):
         save(images / "b/x.png")

@@ -94,7 +94,7 @@ class TestForms:
         (images / NAMES[1]).rename(images / "sub" / "x.JPEG")
         dataset = opened(f"{images / NAMES[0]} 1\nsub\\x.JPEG 2\n")
         assert dataset.ids == (f"val/{NAMES[0]}", "val/sub/x.JPEG")
-        assert any("Repaired 1 names written with backslashes" in note for note in dataset.notes)
+        assert any("Repaired 1 name written with backslashes" in note for note in dataset.notes)
 
 
 class TestLabels:
@@ -145,12 +145,12 @@ class TestFaults:
     def test_missing_files_are_counted_and_listed_by_line(self, opened):
         dataset = opened(self.TEXT)
         assert len(dataset) == 2
-        assert "Left out 1 missing images: 0000005 .ppm (list line 5)." in dataset.notes
+        assert "Left out 1 missing image: 0000005 .ppm (list line 5)." in dataset.notes
         assert "list.txt names 3 images; 2 are used." in dataset.notes
 
     def test_strict_makes_it_an_error(self, opened):
         with pytest.raises(
-            DatasetError, match=r"strict: true.*1 missing images: 0000005 \.ppm \(list line 5\)"
+            DatasetError, match=r"strict: true.*1 missing image: 0000005 \.ppm \(list line 5\)"
         ):
             opened(self.TEXT, more="strict: true")
 
@@ -162,7 +162,7 @@ class TestFaults:
         (images / NAMES[1]).write_bytes(b"")
         dataset = opened(self.TEXT)
         assert dataset.ids == (f"val/{NAMES[0]}",)
-        assert any(f"1 damaged images: val/{NAMES[1]} (0 bytes)" in note for note in dataset.notes)
+        assert any(f"1 damaged image: val/{NAMES[1]} (0 bytes)" in note for note in dataset.notes)
 
     @pytest.mark.parametrize(
         ("text", "message"),
@@ -231,7 +231,7 @@ class TestFaults:
     def test_repeats(self, opened):
         dataset = opened(f"{NAMES[0]} 1\n{NAMES[0]} 1\n")
         assert len(dataset) == 1
-        assert any("1 repeats in the list" in note for note in dataset.notes)
+        assert any("1 repeat in the list" in note for note in dataset.notes)
 
 
 def test_the_fingerprint_covers_labels_and_files(opened, images):

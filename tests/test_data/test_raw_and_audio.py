@@ -193,10 +193,10 @@ class TestAudio:
         dataset = opened(self.SOURCE + "}")
         assert dataset.ids == ("clips/a.wav", "clips/b.wav")
         notes = "\n".join(dataset.notes)
-        assert "1 files of another rate than 16000 Hz: rate.wav (8000 Hz)" in notes
-        assert "1 files of several channels (mix: true averages them): stereo.wav" in notes
+        assert "1 file of another rate than 16000 Hz: rate.wav (8000 Hz)" in notes
+        assert "1 file of several channels (mix: true averages them): stereo.wav" in notes
         assert "2 damaged files: cut.wav (" in notes
-        assert "1 files without a value: none.wav" in notes
+        assert "1 file without a value: none.wav" in notes
         with pytest.raises(DatasetError, match=r"strict: true.*rate\.wav"):
             opened(self.SOURCE + "}", "strict: true")
         with pytest.raises(

@@ -114,7 +114,7 @@ class TestForms:
         dataset = opened("path: a.jsonl, text: text, label: stars", "task: classification")
         assert dataset.labels == (4, 1)
         notes = "\n".join(dataset.notes)
-        assert "Left out 1 lines that lack a value: line 3." in notes
+        assert "Left out 1 line that lacks a value: line 3." in notes
         assert "Left out 2 lines that are no JSON object: line 4, line 5." in notes
 
     def test_values_and_class_files(self, opened, tmp_path):
@@ -132,8 +132,8 @@ class TestForms:
         # The rows keep their numbers.
         assert dataset.ids == ("a.tsv#0", "a.tsv#3")
         notes = "\n".join(dataset.notes)
-        assert "1 rows that have not 2 columns: line 3 (1)" in notes
-        assert "1 rows with an empty cell: line 4" in notes
+        assert "1 row that has not 2 columns: line 3 (1)" in notes
+        assert "1 row with an empty cell: line 4" in notes
         with pytest.raises(DatasetError, match=r"strict: true.*line 3"):
             opened("path: a.tsv, text: text, label: y", "strict: true")
 

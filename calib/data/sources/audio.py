@@ -108,16 +108,16 @@ class AudioSource(SourceModel):
             try:
                 wav = open_wav(path)
             except DatasetError as error:
-                findings.leave_out("damaged files", f"{shown} ({error.__cause__ or error})")
+                findings.leave_out("damaged file[s]", f"{shown} ({error.__cause__ or error})")
                 continue
             if wav.rate != self.sample_rate:
                 findings.leave_out(
-                    f"files of another rate than {self.sample_rate} Hz", f"{shown} ({wav.rate} Hz)"
+                    f"file[s] of another rate than {self.sample_rate} Hz", f"{shown} ({wav.rate} Hz)"
                 )
             elif wav.channels > 1 and not self.mix:
-                findings.leave_out("files of several channels (mix: true averages them)", shown)
+                findings.leave_out("file[s] of several channels (mix: true averages them)", shown)
             elif not len(wav.values):
-                findings.leave_out("files without a value", shown)
+                findings.leave_out("file[s] without a value", shown)
             else:
                 found[name] = len(wav.values)
         return found

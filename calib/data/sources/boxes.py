@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from calib.data.findings import Doubt
 from calib.data.sources.base import listed
 from calib.data.truth import Boxes
+from calib.wording import counted, inflected
 
 __all__ = ["BoxList", "beyond_notes", "faulty", "reaches_beyond"]
 
@@ -103,7 +105,7 @@ def reaches_beyond(corners: Sequence[float], size: tuple[int, int] | None) -> bo
     return max(-left, -top, right - size[1], bottom - size[0]) > _SLACK
 
 
-def beyond_notes(names: list[str]) -> list[str]:
+def beyond_notes(names: Sequence[str]) -> list[Doubt]:
     """What there is to say of such boxes: they are judged by as they are, as COCO's own tools do.
 
     Args:
@@ -111,7 +113,9 @@ def beyond_notes(names: list[str]) -> list[str]:
     """
     if not names:
         return []
-    return [
-        f"{len(names)} boxes reach more than {_SLACK:g} pixels beyond their images, and are used as they "
-        f"are: {listed(names)}. Are they of images of another size?"
-    ]
+    reach = counted(
+        len(names), f"box[ reaches|es reach] more than {_SLACK:g} pixels beyond [its image|their images]"
+    )
+    used = inflected(len(names), "[is used as it is|are used as they are]")
+    text = f"{reach}, and {used}: {listed(list(names))}. Are they of images of another size?"
+    return [Doubt(text, "boxes-beyond")]

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from calib.data.dataset import Dataset
 from calib.data.sources.base import Opening, RelativePath, printable
-from calib.data.sources.boxes import BoxList, beyond_notes, faulty, reaches_beyond
+from calib.data.sources.box_files import box_dataset
+from calib.data.sources.boxes import BoxList, faulty, reaches_beyond
 from calib.data.sources.class_ids import ClassIds, read_id_map
 from calib.data.sources.findings import Findings
 from calib.data.sources.lists import inside_folder
-from calib.data.sources.pictures import ImageFilesSource, image_dataset, same_size, usable_images
+from calib.data.sources.pictures import ImageFilesSource, same_size, usable_images
 from calib.data.sources.texts import read_bytes
 from calib.errors import DatasetError
 
@@ -52,36 +53,31 @@ class CocoSource(ImageFilesSource):
         file, folder = opening.inside(self.annotations, "annotations"), opening.inside(self.path, "path")
         content = _read(file)
         findings = Findings(opening, str(file))
-        images = _images(content, file)
-        categories = _categories(content, file)
+        images, categories = _images(content, file), _categories(content, file)
         numbers = self._numbers(categories, opening)
         beyond: list[str] = []
         objects = _objects(content, file, images, numbers, findings, beyond)
-        places = {}
-        for image_id, (name, _) in images.items():
-            if objects[image_id].classes or self.without_objects == "keep":
-                places[str(PurePosixPath(self.path) / name)] = image_id
-        files = {sample: folder / images[image_id][0] for sample, image_id in places.items()}
-        sizes = {sample: images[image_id][1] for sample, image_id in places.items()}
-        whole = usable_images(files, findings)
-        kept = [sample for sample in whole if same_size(sample, files[sample], sizes[sample], findings)]
-        labels = [objects[places[sample]].boxes(sizes[sample], areas=True) for sample in kept]
-        names = _class_names(categories, numbers)
-        left_out = len(images) - len(places)
-        notes = [
-            f"{file.name}: {len(images)} images, {sum(len(b.classes) for b in labels)} objects are used."
-        ]
-        if left_out:
-            notes.append(f"Passed over {left_out} images without objects (without_objects: skip).")
-        notes += beyond_notes(beyond)
-        return image_dataset(
+        chosen = {
+            str(PurePosixPath(self.path) / name): image_id
+            for image_id, (name, _) in images.items()
+            if objects[image_id].classes or self.without_objects == "keep"
+        }
+        places = {sample: folder / images[image_id][0] for sample, image_id in chosen.items()}
+        boxes = {}
+        for sample in usable_images(places, findings):
+            size = images[chosen[sample]][1]
+            if same_size(sample, places[sample], size, findings):
+                boxes[sample] = objects[chosen[sample]].boxes(size, areas=True)
+        return box_dataset(
             self,
             opening,
-            {sample: files[sample] for sample in kept},
-            labels,
+            places,
+            boxes,
+            where=file,
             findings=findings,
-            class_names=names,
-            notes=notes,
+            class_names=_class_names(categories, numbers),
+            skipped=len(images) - len(chosen),
+            beyond=beyond,
             facts={"class_numbers": {f"{k} {categories[k]}": v for k, v in numbers.items()}},
         )
 
@@ -175,12 +171,12 @@ def _objects(
                 f"Add it: {category}: NUMBER, or {category}: null."
             )
         if entry["image_id"] not in found:
-            findings.leave_out("annotations of images that are not listed", name)
+            findings.leave_out("annotation[ of an image|s of images] that [is|are] not listed", name)
             continue
         size = images[entry["image_id"]][1]
         corners, reason = _corners(entry["bbox"], size)
         if reason is not None:
-            findings.leave_out("annotations without a box", f"{name} ({reason})")
+            findings.leave_out("annotation[s] without a box", f"{name} ({reason})")
             continue
         number = numbers[category]
         if reaches_beyond(corners, size):

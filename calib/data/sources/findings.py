@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from calib.data.findings import Doubt
 from calib.data.sources.base import Opening, listed
 from calib.errors import DatasetError
+from calib.wording import counted
 
-__all__ = ["Findings"]
+__all__ = ["LEFT_OUT_ADVICE", "Findings"]
+
+LEFT_OUT_ADVICE = "Replace the files; strict: true makes an error of each."
 
 
 class Findings:
@@ -26,7 +32,7 @@ class Findings:
         """Records something that is not used.
 
         Args:
-            kind: What it is, in the plural: "damaged images".
+            kind: What it is, for one and for several, as ``counted`` takes it: "damaged image[s]".
             item: Its name, with a reason where it has one.
         """
         self._left_out.setdefault(kind, []).append(item)
@@ -41,8 +47,10 @@ class Findings:
         Raises:
             DatasetError: There is something, and the recipe is strict.
         """
-        notes = [f"Left out {len(items)} {kind}: {listed(items)}." for kind, items in self._left_out.items()]
-        notes += [f"Repaired {len(items)} {kind}: {listed(items)}." for kind, items in self._repaired.items()]
+        notes: list[str] = [
+            Doubt(f"Left out {text}.", "files-left-out", LEFT_OUT_ADVICE) for text in _told(self._left_out)
+        ]
+        notes += [f"Repaired {text}." for text in _told(self._repaired)]
         if notes and self._strict:
             raise DatasetError(
                 f"{self._where}, which must be faultless (strict: true): {' '.join(notes)} "
@@ -56,9 +64,9 @@ class Findings:
         Args:
             what: What is empty, and of what: "images gives no usable image".
         """
-        reasons = "; ".join(
-            f"{len(items)} {kind}: {listed(items)}"
-            for found in (self._left_out, self._repaired)
-            for kind, items in found.items()
-        )
+        reasons = "; ".join((*_told(self._left_out), *_told(self._repaired)))
         return DatasetError(f"No samples: {what}{f' ({reasons})' if reasons else ''}.")
+
+
+def _told(found: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"{counted(len(items), kind)}: {listed(list(items))}" for kind, items in found.items()]

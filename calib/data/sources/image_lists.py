@@ -77,7 +77,7 @@ def _entries(
                 f"{path}, line {row.line}: a second label for {printable(row.name)}: {row.label!r}, but "
                 f"{first.label!r} on line {first.line}."
             )
-        findings.leave_out("repeats in the list", f"{row.name} (list line {row.line})")
+        findings.leave_out("repeat[s] in the list", f"{row.name} (list line {row.line})")
     return entries
 
 
@@ -93,9 +93,9 @@ def _found(row: ListRow, folder: Path, path: Path, findings: Findings) -> PurePo
         return name
     turned = PurePosixPath(row.name.replace("\\", "/"))
     if turned != name and inside_folder(str(turned)) and _exists(folder / turned):
-        findings.repair("names written with backslashes", f"{row.name} (list line {row.line})")
+        findings.repair("name[s] written with backslashes", f"{row.name} (list line {row.line})")
         return turned
-    findings.leave_out("missing images", f"{row.name} (list line {row.line})")
+    findings.leave_out("missing image[s]", f"{row.name} (list line {row.line})")
     return None
 
 

@@ -12,9 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictInt
 
 from calib.data.dataset import Dataset, Sample
+from calib.data.findings import Doubt
 from calib.data.fingerprint import file_identity
 from calib.data.pixels import damage, prepare_image
 from calib.data.sources.base import Opening, RelativePath, listed, natural, printable
+from calib.data.sources.findings import LEFT_OUT_ADVICE
 from calib.data.sources.folders import below, hidden
 from calib.data.sources.image_lists import open_list
 from calib.data.sources.labels import ClassNames, number_classes, read_class_names
@@ -22,6 +24,7 @@ from calib.data.sources.lists import Columns
 from calib.data.sources.pictures import ENDINGS, MANY_FILES, ImageFilesSource
 from calib.errors import DatasetError
 from calib.progress import track
+from calib.wording import counted
 
 __all__ = ["ENDINGS", "ImagesSource"]
 
@@ -79,7 +82,8 @@ class ImagesSource(ImageFilesSource):
             raise DatasetError(_nothing(folder, listing, broken))
         notes = [*_class_notes(classes, self, whole), *listing.notes(), *_damage_notes(files, broken)]
         if stray:
-            notes.append(f"Passed over {stray} images that lie in no class folder.")
+            lie = counted(stray, "image[ that lies|s that lie]")
+            notes.append(f"Passed over {lie} in no class folder.")
         return self._dataset(folder, whole, classes, notes, opening)
 
     def _classes(self, listing: _Listing, folder: Path, opening: Opening) -> dict[str, int] | None:
@@ -168,12 +172,13 @@ class _Listing:
     def notes(self) -> list[str]:
         notes = [f"Images by ending: {_by_ending(self.images)}."]
         if self.hidden:
-            notes.append(f"Passed over {len(self.hidden)} hidden entries: {listed(self.hidden)}.")
+            entries = counted(len(self.hidden), "hidden entr[y|ies]")
+            notes.append(f"Passed over {entries}: {listed(self.hidden)}.")
         if self.others:
-            notes.append(
-                f"Passed over {len(self.others)} files that are no images by their ending "
-                f"({_by_ending(self.others)}): {listed(self.others)}."
+            files = counted(
+                len(self.others), "file[ that is no image by its|s that are no images by their] ending"
             )
+            notes.append(f"Passed over {files} ({_by_ending(self.others)}): {listed(self.others)}.")
         return notes
 
 
@@ -230,11 +235,13 @@ def _check_damage(folder: Path, files: Sequence[str], broken: dict[str, str], op
 def _damage_notes(files: Sequence[str], broken: dict[str, str]) -> list[str]:
     if not broken:
         return []
-    return [f"Left out {len(broken)} damaged images of {len(files)}: {_damage_list(broken)}."]
+    text = f"Left out {counted(len(broken), 'damaged image[s]')} of {len(files)}: {_damage_list(broken)}."
+    return [Doubt(text, "files-left-out", LEFT_OUT_ADVICE)]
 
 
 def _nothing(folder: Path, listing: _Listing, broken: dict[str, str]) -> str:
-    found = [f"{len(listing.others)} other files, {len(listing.hidden)} hidden entries"]
+    others = counted(len(listing.others), "other file[s]")
+    found = [f"{others}, {counted(len(listing.hidden), 'hidden entr[y|ies]')}"]
     if broken:
         found.append(f"damaged: {_damage_list(broken)}")
     return (
@@ -262,5 +269,5 @@ def _class_notes(classes: dict[str, int] | None, source: ImagesSource, files: Se
     notes = [f"Class folders are {rule}: {shown}."]
     empty = sorted(set(classes) - {file.split("/")[0] for file in files}, key=natural)
     if empty:
-        notes.append(f"{len(empty)} classes have no images: {listed(empty)}.")
+        notes.append(f"{counted(len(empty), 'class[ has|es have] no images')}: {listed(empty)}.")
     return notes

@@ -82,9 +82,9 @@ def mask_dataset(
     whole: dict[str, Path] = {}
     for image_id, path in masks.items():
         if not path.exists():
-            findings.leave_out("images without a mask", image_id)
+            findings.leave_out("image[s] without a mask", image_id)
         elif reason := damage(path):
-            findings.leave_out("damaged masks", f"{path.name} ({reason})")
+            findings.leave_out("damaged mask[s]", f"{path.name} ({reason})")
         else:
             whole[image_id] = path
     numbers = None if id_map is None else _table(id_map)

@@ -52,11 +52,11 @@ def usable_images(places: Mapping[str, Path], findings: Findings) -> list[str]:
     kept = []
     for image_id, path in track(places.items(), len(places), "Looking at images", least=MANY_FILES):
         if not image_id.isprintable() and not _is_text(image_id):
-            findings.leave_out("images whose name is not UTF-8", printable(image_id))
+            findings.leave_out("image[s] whose name is not UTF-8", printable(image_id))
         elif not path.exists() and not path.is_symlink():
-            findings.leave_out("missing images", image_id)
+            findings.leave_out("missing image[s]", image_id)
         elif reason := damage(path):
-            findings.leave_out("damaged images", f"{image_id} ({reason})")
+            findings.leave_out("damaged image[s]", f"{image_id} ({reason})")
         else:
             kept.append(image_id)
     return kept
@@ -78,7 +78,7 @@ def same_size(image_id: str, path: Path, annotated: tuple[int, int] | None, find
     if annotated is None or annotated == size:
         return True
     shown = f"{size[0]} × {size[1]}, annotated {annotated[0]} × {annotated[1]}"
-    findings.leave_out("images of another size than annotated (height × width)", f"{image_id} ({shown})")
+    findings.leave_out("image[s] of another size than annotated (height × width)", f"{image_id} ({shown})")
     return False
 
 

@@ -89,7 +89,7 @@ def read_rows(path: Path, form: TextForm, columns: Sequence[Column], findings: F
         if all(cell.strip() for cell in row.cells):
             rows.append(row)
         else:
-            findings.leave_out("rows with an empty cell", f"line {row.line}")
+            findings.leave_out("row[s] with an empty cell", f"line {row.line}")
     return rows
 
 
@@ -119,7 +119,7 @@ def _of_table(
                     continue
             if len(row) != width:
                 findings.leave_out(
-                    f"rows that have not {width} columns", f"line {reader.line_num} ({len(row)})"
+                    f"row[s] that [has|have] not {width} columns", f"line {reader.line_num} ({len(row)})"
                 )
             else:
                 yield TextRow(index, reader.line_num, tuple(row[place] for place in places))
@@ -153,13 +153,13 @@ def _of_json(path: Path, text: str, columns: Sequence[Column], findings: Finding
         except (ValueError, RecursionError):
             entry = None
         if not isinstance(entry, dict):
-            findings.leave_out("lines that are no JSON object", f"line {line}")
+            findings.leave_out("line[s] that [is|are] no JSON object", f"line {line}")
             continue
         if index == 0:
             _check_keys(path, entry, columns)
         values = [entry.get(str(column)) for column in columns]
         if any(value is None or isinstance(value, (dict, list)) for value in values):
-            findings.leave_out("lines that lack a value", f"line {line}")
+            findings.leave_out("line[s] that lack[s|] a value", f"line {line}")
         else:
             yield TextRow(index, line, tuple(map(_as_text, values)))
 

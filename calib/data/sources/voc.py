@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Literal
 from xml.etree.ElementTree import Element
 
@@ -12,12 +12,13 @@ from pydantic import Field
 from calib.data.dataset import Dataset
 from calib.data.fingerprint import file_identity
 from calib.data.sources.base import Opening, RelativePath, listed
-from calib.data.sources.boxes import BoxList, beyond_notes, faulty, reaches_beyond
+from calib.data.sources.box_files import box_dataset
+from calib.data.sources.boxes import BoxList, faulty, reaches_beyond
 from calib.data.sources.findings import Findings
 from calib.data.sources.labels import ClassNames, read_class_names
 from calib.data.sources.lists import Columns, inside_folder, read_list
 from calib.data.sources.mask_files import mask_dataset
-from calib.data.sources.pictures import ImageFilesSource, image_dataset, same_size, usable_images
+from calib.data.sources.pictures import ImageFilesSource, same_size, usable_images
 from calib.data.sources.xml_safe import read_xml
 from calib.data.truth import Boxes
 from calib.errors import DatasetError
@@ -62,36 +63,32 @@ class VocSource(ImageFilesSource):
         group = "Main" if self.truth == "boxes" else "Segmentation"
         file = opening.inside(f"{self.path}/ImageSets/{group}/{self.split}.txt", "split")
         findings = Findings(opening, str(file))
-        stems = _stems(file, findings)
-        places = {
-            f"{self.path}/JPEGImages/{stem}.jpg": folder / "JPEGImages" / f"{stem}.jpg" for stem in stems
-        }
+        stems = {f"{self.path}/JPEGImages/{stem}.jpg": stem for stem in _stems(file, findings)}
+        places = {image_id: folder / "JPEGImages" / f"{stem}.jpg" for image_id, stem in stems.items()}
         kept = usable_images(places, findings)
         if self.truth == "masks":
-            masks = {i: folder / "SegmentationClass" / f"{PurePosixPath(i).stem}.png" for i in kept}
+            masks = {i: folder / "SegmentationClass" / f"{stems[i]}.png" for i in kept}
             class_names = ("background", *names)
             return mask_dataset(self, opening, places, masks, findings=findings, class_names=class_names)
-        annotations = {i: folder / "Annotations" / f"{PurePosixPath(i).stem}.xml" for i in kept}
-        labels: dict[str, Boxes] = {}
+        annotations = {i: folder / "Annotations" / f"{stems[i]}.xml" for i in kept}
         beyond: list[str] = []
+        boxes = {}
         for image_id, annotation in annotations.items():
             if not annotation.is_file():
-                findings.leave_out("images without an annotation file", image_id)
+                findings.leave_out("image[s] without an annotation file", image_id)
                 continue
-            boxes = self._boxes(annotation, names, findings, beyond)
-            if same_size(image_id, places[image_id], boxes.size, findings):
-                labels[image_id] = boxes
-        return image_dataset(
+            found = self._boxes(annotation, names, findings, beyond)
+            if same_size(image_id, places[image_id], found.size, findings):
+                boxes[image_id] = found
+        return box_dataset(
             self,
             opening,
-            {image_id: places[image_id] for image_id in labels},
-            list(labels.values()),
+            places,
+            boxes,
+            where=file,
             findings=findings,
             class_names=names,
-            notes=[
-                f"{file.name}: {len(stems)} images, {sum(len(b.classes) for b in labels.values())} objects.",
-                *beyond_notes(beyond),
-            ],
+            beyond=beyond,
             stored=lambda image_id: file_identity(annotations[image_id]),
         )
 
@@ -108,7 +105,7 @@ class VocSource(ImageFilesSource):
             corners = _corners(element.find("bndbox"), self.first_pixel)
             reason = "no box" if corners is None else faulty(corners, size)
             if corners is None or reason:
-                findings.leave_out("objects without a box", f"{path.name}, object {number} ({reason})")
+                findings.leave_out("object[s] without a box", f"{path.name}, object {number} ({reason})")
                 continue
             if reaches_beyond(corners, size):
                 beyond.append(f"{path.name}, object {number}")
@@ -124,7 +121,7 @@ def _stems(file: Path, findings: Findings) -> list[str]:
         if inside_folder(row.name) is None:
             raise DatasetError(f"{file}, line {row.line}: {row.name!r} lies outside of JPEGImages.")
         if seen.setdefault(row.name, row.line) != row.line:
-            findings.leave_out("repeats in the list", f"{row.name} (list line {row.line})")
+            findings.leave_out("repeat[s] in the list", f"{row.name} (list line {row.line})")
     return list(seen)
 
 

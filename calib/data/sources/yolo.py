@@ -14,15 +14,17 @@ from calib.data.dataset import Dataset
 from calib.data.fingerprint import file_identity
 from calib.data.pixels import read_size
 from calib.data.sources.base import Opening, RelativePath, listed
+from calib.data.sources.box_files import box_dataset
 from calib.data.sources.boxes import BoxList, Corners
 from calib.data.sources.findings import Findings
 from calib.data.sources.folders import walk
 from calib.data.sources.labels import ClassNames, read_class_names
-from calib.data.sources.pictures import ENDINGS, ImageFilesSource, image_dataset, usable_images
+from calib.data.sources.pictures import ENDINGS, ImageFilesSource, usable_images
 from calib.data.sources.texts import read_text
 from calib.data.sources.yolo_yaml import YoloSplit, read_split
 from calib.data.truth import Boxes
 from calib.errors import DatasetError
+from calib.wording import counted, inflected
 
 __all__ = ["YoloSource"]
 
@@ -75,24 +77,20 @@ class YoloSource(ImageFilesSource):
             opening.inside(self.labels, "labels")
         findings = Findings(opening, ", ".join(map(str, split.images)) or str(split.where))
         places = self._places(split, opening)
-        kept = usable_images(places, findings)
-        files = {i: _label_file(i, self.labels, opening, self.path) for i in kept}
-        labels: dict[str, Boxes] = {}
-        polygons = 0
-        for image_id in kept:
-            reader = _LabelReader(files[image_id], names, findings)
-            boxes = reader.read(read_size(places[image_id]))
-            polygons += reader.polygons
-            if len(boxes.classes) or self.without_objects == "keep":
-                labels[image_id] = boxes
-        return image_dataset(
+        files = {i: _label_file(i, self.labels, opening, self.path) for i in usable_images(places, findings)}
+        reader = _LabelReader(names, findings)
+        boxes = {i: reader.read(file, read_size(places[i])) for i, file in files.items()}
+        used = {i: one for i, one in boxes.items() if len(one.classes) or self.without_objects == "keep"}
+        return box_dataset(
             self,
             opening,
-            {image_id: places[image_id] for image_id in labels},
-            list(labels.values()),
+            places,
+            used,
+            where=split.where,
             findings=findings,
             class_names=names,
-            notes=_notes(kept, labels, files, polygons),
+            skipped=len(boxes) - len(used),
+            notes=_notes(files, reader.polygons),
             facts={"class_numbers": None if names is None else {n: i for i, n in enumerate(names)}},
             stored=lambda image_id: _stored(files[image_id]),
         )
@@ -136,46 +134,48 @@ def _stored(path: Path) -> str:
     return file_identity(path) if path.is_file() else "no label file"
 
 
-def _notes(
-    kept: list[str], labels: Mapping[str, Boxes], files: Mapping[str, Path], polygons: int
-) -> list[str]:
-    without = [image_id for image_id in kept if not files[image_id].is_file()]
-    objects = sum(len(boxes.classes) for boxes in labels.values())
-    notes = [f"{len(labels)} images, {objects} objects are used."]
-    if len(without) == len(kept):
+def _notes(files: Mapping[str, Path], polygons: int) -> list[str]:
+    without = [image_id for image_id, file in files.items() if not file.is_file()]
+    notes = []
+    if without and len(without) == len(files):
         raise DatasetError(
-            f"None of {len(kept)} images has a label file: {files[kept[0]]} was looked for, for example. "
-            "Give the folder of the text files as labels."
+            f"None of {counted(len(files), 'image[s]')} has a label file: {files[without[0]]} was looked "
+            "for, for example. Give the folder of the text files as labels."
         )
     if without:
-        notes.append(f"{len(without)} images have no label file and so no objects: {listed(without)}.")
-    if len(labels) < len(kept):
-        notes.append(f"Passed over {len(kept) - len(labels)} images without objects (without_objects: skip).")
+        has_none = counted(len(without), "image[s] [has|have] no label file and so no objects")
+        notes.append(f"{has_none}: {listed(without)}.")
     if polygons:
-        notes.append(f"{polygons} objects are polygons: the box around each is used.")
+        are = counted(polygons, "object[ is a polygon|s are polygons]")
+        notes.append(f"{are}: the box around {inflected(polygons, '[it|each]')} is used.")
     return notes
 
 
 class _LabelReader:
-    """Reads the text file of one image."""
+    """Reads the text files of images.
 
-    def __init__(self, path: Path, names: tuple[str, ...] | None, findings: Findings) -> None:
+    Attributes:
+        polygons: Objects so far that are polygons.
+    """
+
+    def __init__(self, names: tuple[str, ...] | None, findings: Findings) -> None:
         self.polygons = 0
-        self._path = path
         self._names = names
         self._findings = findings
 
-    def read(self, size: tuple[int, int]) -> Boxes:
+    def read(self, path: Path, size: tuple[int, int]) -> Boxes:
         """The objects, in pixels of an image of a height and width; none where there is no file."""
         objects = BoxList()
-        if self._path.is_file():
-            text = read_text(self._path, "label file", _MOST)
+        if path.is_file():
+            text = read_text(path, "label file", _MOST)
             for number, line in enumerate(text.split("\n"), start=1):
                 if line.strip():
-                    self._add(objects, line.split(), number, size)
+                    self._add(objects, line.split(), path, number, size)
         return objects.boxes(size)
 
-    def _add(self, objects: BoxList, cells: list[str], number: int, size: tuple[int, int]) -> None:
+    def _add(
+        self, objects: BoxList, cells: list[str], path: Path, number: int, size: tuple[int, int]
+    ) -> None:
         try:
             values = [float(cell) for cell in cells]
             box = _box(values[1:])
@@ -183,11 +183,11 @@ class _LabelReader:
             if not kind.is_integer() or kind < 0:
                 raise ValueError(f"class {cells[0]!r}")
         except (ValueError, OverflowError) as error:
-            self._findings.leave_out("lines that are no box", f"{self._path.name}, line {number} ({error})")
+            self._findings.leave_out("line[s] that [is|are] no box", f"{path.name}, line {number} ({error})")
             return
         if self._names is not None and kind >= len(self._names):
             raise DatasetError(
-                f"{self._path}, line {number}: class {int(kind)}, but there are {len(self._names)} class "
+                f"{path}, line {number}: class {int(kind)}, but there are {len(self._names)} class "
                 "names, numbered from 0. Correct the names, or the labels."
             )
         self.polygons += len(values) != 5

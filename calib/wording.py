@@ -1,0 +1,33 @@
+"""Words that go by a number."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["counted", "inflected"]
+
+_FORMS = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")
+
+
+def inflected(number: int, words: str) -> str:
+    """Words in the singular or plural: ``[s]`` is for the plural alone, of ``[is|are]`` it is the second.
+
+    >>> inflected(1, "class[es] that [has|have] no image"), inflected(2, "class[es] that [has|have] no image")
+    ('class that has no image', 'classes that have no image')
+    """
+
+    def form(found: re.Match[str]) -> str:
+        first, second = found.groups()
+        singular, plural = ("", first) if second is None else (first, second)
+        return str(singular if number == 1 else plural)
+
+    return _FORMS.sub(form, words)
+
+
+def counted(number: int, words: str) -> str:
+    """A number and the words that go by it, see ``inflected``.
+
+    >>> counted(1, "sample[s]"), counted(0, "box[es]"), counted(1285, "entr[y|ies]")
+    ('1 sample', '0 boxes', '1285 entries')
+    """
+    return f"{number} {inflected(number, words)}"
