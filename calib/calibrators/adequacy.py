@@ -17,6 +17,7 @@ from calib.calibrators.minmax import Maximum
 from calib.calibrators.ranges import scale_of
 from calib.errors import CalibrationError, UsageError
 from calib.progress import track
+from calib.wording import counted
 
 __all__ = ["Adequacy", "State", "TensorAdequacy", "assess", "expected_half_difference"]
 
@@ -303,14 +304,11 @@ def _suggestion(
     partial = len(moving) - len(comparable)
     if partial:
         words.append(
-            f"{_counted(partial)} zero or without values in a part of the samples: choose samples that "
+            f"{counted(partial, 'tensor[s] [is|are]')} zero or without values in a part of the "
+            "samples: choose samples that "
             "reach them."
         )
     return factor, " ".join(words)
-
-
-def _counted(tensors: int) -> str:
-    return "1 tensor is" if tensors == 1 else f"{tensors} tensors are"
 
 
 def _factor(row: TensorAdequacy, tolerance: float) -> float:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from calib.wording import counted
+
 __all__ = ["Adequacy", "State", "TensorAdequacy", "difference_in_words"]
 
 State = Literal["settled", "spread", "growing", "order", "zero", "absent"]
@@ -145,7 +147,7 @@ class Adequacy:
         Args:
             limit: Largest number of tensors to list.
         """
-        samples = "" if self.samples is None else f"{self.samples} samples in "
+        samples = "" if self.samples is None else f"{counted(self.samples, 'sample[s]')} in "
         resamples = f"{self.resamples} resamples ({self.distinct_resamples} distinct)"
         lines = [f"Calibration set: {self.method}, {samples}{self.blocks} blocks, {resamples}", self.note]
         if limit > 0:

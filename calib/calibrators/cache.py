@@ -18,6 +18,7 @@ from calib.calibrators.ranges import RangeTable
 from calib.calibrators.trt_version import decode_version, encode_version
 from calib.errors import CacheError, UsageError
 from calib.files import read_bounded, write_bytes
+from calib.wording import counted
 
 __all__ = ["CalibrationCache", "unusable_reason"]
 
@@ -156,7 +157,7 @@ class CalibrationCache(Mapping[str, float]):
         return len(self._bits)
 
     def __repr__(self) -> str:
-        return f"<CalibrationCache {self.header}, {len(self)} tensors>"
+        return f"<CalibrationCache {self.header}, {counted(len(self), 'tensor[s]')}>"
 
     def bits(self, name: str) -> str:
         """A scale as it stands in the file: hexadecimal float32 bits without leading zeros."""

@@ -12,6 +12,7 @@ from calib.calibrators.cache_provenance import write_derived
 from calib.calibrators.runtime_table import RUNTIME_FORMS, inexact_tensors, read_table, render_table
 from calib.errors import CacheError, UsageError, first_names
 from calib.files import write_bytes
+from calib.wording import counted
 
 __all__ = ["CACHE_FORMS", "ReadCache", "detect_form", "form_of_output", "read_cache_as", "write_converted"]
 
@@ -136,8 +137,10 @@ def write_converted(
     inexact = inexact_tensors(cache)
     if not inexact:
         return ()
-    shown = first_names(inexact)
-    return (f"{len(inexact)} scales are no float32 range divided by 127 and lose their last bit: {shown}",)
+    lose = counted(
+        len(inexact), "scale[ is|s are] no float32 range divided by 127 and lose[s its| their] last bit"
+    )
+    return (f"{lose}: {first_names(inexact)}",)
 
 
 def _check_form(form: str) -> None:

@@ -10,6 +10,7 @@ from calib.calibrators.algorithms import algorithm_named
 from calib.calibrators.cache import CalibrationCache
 from calib.calibrators.cache_names import nearest_name
 from calib.errors import CacheError, UsageError
+from calib.wording import counted
 
 __all__ = [
     "MERGE_POLICIES",
@@ -69,7 +70,8 @@ def refuse_non_finite(cache: CalibrationCache, source: str) -> None:
     if bad:
         more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
         raise CacheError(
-            f"{source} has {len(bad)} scales that cannot be written again: {', '.join(bad[:_SHOWN])}{more}. "
+            f"{source} has {counted(len(bad), 'scale[s]')} that cannot be written again: "
+            f"{', '.join(bad[:_SHOWN])}{more}. "
             "Calibrate again, or leave them out with --drop-unusable."
         )
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calib.wording import counted
+
 if TYPE_CHECKING:
     from calib.graph import CalibrationResult, Counted
 
@@ -139,7 +141,8 @@ def result_text(result: CalibrationResult) -> str:
     from calib.calibrators import sidecar_path
 
     lines = [
-        f"{len(result.cache)} tensors calibrated by {result.method} on {result.samples} samples "
+        f"{counted(len(result.cache), 'tensor[s]')} calibrated by {result.method} on "
+        f"{counted(result.samples, 'sample[s]')} "
         f"({result.batches_used} of {result.batches_asked} batches used)."
     ]
     lines += [f"note: {note}" for note in result.notes]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calib.wording import counted
+
 if TYPE_CHECKING:
     from calib.graph import ExportedModel, OutputCheck
 
@@ -90,7 +92,10 @@ def _text(result: ExportedModel) -> str:
     if not result.checks:
         lines.append("not checked against PyTorch")
     size = f"{model.byte_size / 1e6:.1f} MB"
-    made = f"opset {model.opset}, {len(model.proto.graph.node)} nodes, {size}, by torch {result.torch}"
+    made = (
+        f"opset {model.opset}, {counted(len(model.proto.graph.node), 'node[s]')}, {size}, by torch "
+        f"{result.torch}"
+    )
     return "\n".join([*lines, f"ONNX model for {result.target} ({made}): {result.files[-1]}"])
 
 

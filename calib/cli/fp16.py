@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calib.wording import counted
+
 if TYPE_CHECKING:
     from calib.graph import HalfModel
 
@@ -68,7 +70,8 @@ def fp16_command(
 
 def _text(result: HalfModel, out: Path, explained: bool) -> str:
     counts = (
-        f"{result.converted} nodes in float16, {len(result.kept)} in float32, {result.casts} casts added."
+        f"{counted(result.converted, 'node[s]')} in float16, {len(result.kept)} in float32, "
+        f"{counted(result.casts, 'cast[s]')} added."
     )
     lines = [counts]
     if not explained:

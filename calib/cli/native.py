@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calib.wording import counted
+
 if TYPE_CHECKING:
     from calib.engine import NativeCalibration
 
@@ -49,8 +51,9 @@ def native_text(found: NativeCalibration) -> str:
     from calib.calibrators import sidecar_path
 
     lines = [
-        f"{len(found.cache)} tensors calibrated by TensorRT {found.tensorrt} ({found.method}) on "
-        f"{found.samples} samples in {found.used} batches on {found.device}."
+        f"{counted(len(found.cache), 'tensor[s]')} calibrated by TensorRT {found.tensorrt} "
+        f"({found.method}) on "
+        f"{counted(found.samples, 'sample[s]')} in {counted(found.used, 'batch[es]')} on {found.device}."
     ]
     lines += [f"note: {note}" for note in found.notes]
     if found.path is not None:

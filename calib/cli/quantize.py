@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calib.wording import counted
+
 if TYPE_CHECKING:
     from calib.graph import QuantizedModel
 
@@ -86,7 +88,10 @@ def quantize_command(
 
 def _text(result: QuantizedModel, out: Path, explained: bool) -> str:
     activations = len(result.activations)
-    lines = [f"{activations} activations and {len(result.pairs) - activations} weights quantized."]
+    lines = [
+        f"{counted(activations, 'activation[s]')} and "
+        f"{counted(len(result.pairs) - activations, 'weight[s]')} quantized."
+    ]
     if not explained:
         lines += [f"left in float: {left.op} {left.node}: {left.reason}" for left in result.left_float]
         lines += [f"kept in float32: {left.op} {left.node}: {left.reason}" for left in result.kept_float32]

@@ -15,6 +15,7 @@ from calib.report.methods import calibration_findings
 from calib.report.metrics import interval_text, loss_interval_text, loss_text, value_text, wording
 from calib.report.text import shorten, visible
 from calib.validation.results import Results
+from calib.wording import counted
 
 __all__ = ["print_results", "results_table"]
 
@@ -70,7 +71,7 @@ def _add_column(table: Table, header: str, cells: list[str]) -> None:
 
 def _title(results: Results) -> Text:
     names = f"{visible(results.model.name)} on {visible(results.dataset.name)}"
-    return Text(f"{names}, {len(results.sample_ids)} samples", "bold")
+    return Text(f"{names}, {counted(len(results.sample_ids), 'sample[s]')}", "bold")
 
 
 def _caption(results: Results) -> Text | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from calib.data.findings import Finding, Severity
 from calib.data.pixels import orientation
 from calib.errors import require
+from calib.wording import counted
 
 __all__ = ["FileFacts", "check_files", "file_facts"]
 
@@ -158,6 +159,6 @@ def _sizes(files: Iterable[FileFacts]) -> list[Finding]:
     heights, widths = [size[0] for size in sizes], [size[1] for size in sizes]
     message = (
         f"Images are of {len(sizes)} sizes, {min(heights)} to {max(heights)} high and {min(widths)} to "
-        f"{max(widths)} wide; most often {height} × {width} ({count} images)."
+        f"{max(widths)} wide; most often {height} × {width} ({counted(count, 'image[s]')})."
     )
     return [Finding("mixed-sizes", "note", message)]

@@ -10,6 +10,7 @@ import numpy as np
 
 from calib.data.dataset import Dataset
 from calib.data.findings import Doubt, Finding, Severity
+from calib.wording import counted
 
 __all__ = ["check_choice", "check_labels_between", "check_notes"]
 
@@ -62,7 +63,8 @@ def _uneven(counts: Counter[int], use: str) -> list[Finding]:
     if len(counts) < 2 or most < _UNEVEN * least or most < 2 * _UNEVEN:
         return []
     message = (
-        f"Classes are uneven among the {use} samples: {most} samples of class {counts.most_common(1)[0][0]}, "
+        f"Classes are uneven among the {use} samples: {counted(most, 'sample[s]')} of class "
+        f"{counts.most_common(1)[0][0]}, "
         f"{least} of class {counts.most_common()[-1][0]}."
     )
     return [Finding("uneven-classes", "note", message, advice="Top-1 says little of the rare classes.")]

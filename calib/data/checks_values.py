@@ -14,6 +14,7 @@ from calib.data.findings import Finding, Severity
 from calib.data.overview import MANY, Figures, Tally, channel_axis, spread, steps_of
 from calib.errors import DatasetError
 from calib.progress import track
+from calib.wording import counted
 
 __all__ = [
     "Reading",
@@ -124,7 +125,7 @@ def check_values(reading: Reading) -> list[Finding]:
     if reading.failed:
         causes = list(reading.failed.values())
         more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
-        message = f"{len(causes)} {reading.use} samples cannot be read: {causes[0]}{more}"
+        message = f"{counted(len(causes), f'{reading.use} sample[s]')} cannot be read: {causes[0]}{more}"
         advice = "Replace the files, or take them out of the data."
         found.append(Finding("unreadable", "error", message, tuple(reading.failed), advice))
     for name in reading.pooled:
@@ -137,12 +138,18 @@ def _check_input(reading: Reading, name: str) -> list[Finding]:
     samples = [sample for sample in reading.samples if name in sample.values]
     broken = tuple(sample.id for sample in samples if sample.values[name].not_finite)
     if broken:
-        message = f"Input {name!r} of {len(broken)} {reading.use} samples holds NaN or infinite values."
+        message = (
+            f"Input {name!r} of {counted(len(broken), f'{reading.use} sample[s]')} holds NaN or "
+            "infinite values."
+        )
         advice = "Mend the data, or a mean and std that divide by zero."
         found.append(Finding("not-finite", "error", message, broken, advice))
     constant = tuple(sample.id for sample in samples if name in sample.constant)
     if constant:
-        message = f"Input {name!r} of {len(constant)} {reading.use} samples has one value everywhere."
+        message = (
+            f"Input {name!r} of {counted(len(constant), f'{reading.use} sample[s]')} has one value "
+            "everywhere."
+        )
         severity = _constant_severity(len(constant), len(samples))
         found.append(Finding("constant", severity, message, constant, "Look at them: blank images?"))
     return [*found, *_mixed(reading, name, samples), *_layout(reading, name, samples)]
@@ -170,7 +177,8 @@ def _mixed(reading: Reading, name: str, samples: Sequence[SampleFacts]) -> list[
     if small and large:
         few = min(small, large, key=len)
         message = (
-            f"Input {name!r}: {len(small)} {reading.use} samples stay within 1 and {len(large)} reach beyond "
+            f"Input {name!r}: {counted(len(small), f'{reading.use} sample[s] stay[s|]')} within 1 and "
+            f"{counted(len(large), 'reach[es|]')} beyond "
             f"{_LARGE:g}: some are scaled and some are not."
         )
         advice = "Store all of them alike; scale in the recipe is for all of them."
@@ -253,13 +261,17 @@ def check_duplicates(
     copies = tuple(f"{ours} = {theirs}" for ours, theirs in same.items() if ours != theirs)
     if copies:
         message = (
-            f"{len(copies)} validation samples have the content of calibration samples under another name: "
+            f"{counted(len(copies), 'validation sample[s] [has|have]')} the content of calibration "
+            "samples under another name: "
             "accuracy is measured on what was calibrated on."
         )
         found.append(Finding("duplicates-between", "warning", message, copies, "Take one of each pair out."))
     shared = tuple(ours for ours, theirs in same.items() if ours == theirs)
     if shared:
-        message = f"{len(shared)} samples are calibrated and validated on: the recipe allows the overlap."
+        message = (
+            f"{counted(len(shared), 'sample[s] [is|are]')} calibrated and validated on: the recipe "
+            "allows the overlap."
+        )
         found.append(Finding("overlap", "note", message, shared))
     return found
 
@@ -273,5 +285,7 @@ def check_repeats(reading: Reading) -> list[Finding]:
     where = tuple(" = ".join(ids) for ids in groups.values() if len(ids) > 1)
     if not where:
         return []
-    message = f"{len(where)} {reading.use} samples occur more than once, with the same content."
+    message = (
+        f"{counted(len(where), f'{reading.use} sample[s] occur[s|]')} more than once, with the same content."
+    )
     return [Finding("duplicates-within", "note", message, where, "They count as often as they occur.")]

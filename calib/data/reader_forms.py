@@ -11,6 +11,7 @@ import numpy as np
 from calib.data.dataset import Array, Batch
 from calib.data.memory import check_lengths
 from calib.errors import DatasetError
+from calib.wording import counted, inflected
 
 __all__ = ["Form", "Parts", "as_array", "is_array", "parts_of", "to_batch"]
 
@@ -157,7 +158,7 @@ def _positional(items: Sequence[Any], inputs: Sequence[str] | None, where: str) 
         names = (UNNAMED,) if inputs is None else tuple(inputs)
         if len(items) < len(names):
             raise DatasetError(
-                f"{where} has {_count(len(items), 'array')} for {len(names)} inputs: "
+                f"{where} has {counted(len(items), 'array[s]')} for {counted(len(names), 'input[s]')}: "
                 f"{', '.join(map(repr, names))}."
             )
         arrays = {
@@ -253,7 +254,9 @@ def to_batch(parts: Parts, first: int, number: int, reader: str, *, single: bool
     count = check_lengths(where, {name: array.shape for name, array in parts.inputs.items()})
     label = parts.label
     if label is not None and np.atleast_1d(label).shape != (count,):
-        raise DatasetError(f"{where} has {count} samples, but {_count(label.size, 'label')}.")
+        raise DatasetError(
+            f"{where} has {counted(count, 'sample[s]')}, but {counted(label.size, 'label[s]')}."
+        )
     return Batch(
         ids=tuple(f"{reader}#{first + row}" for row in range(count)),
         inputs=parts.inputs,
@@ -268,10 +271,6 @@ def _kind(value: Any) -> str:
     return "text" if isinstance(value, str | bytes) else f"of type {type(value).__qualname__}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def _listed(what: str, names: Iterable[str]) -> str:
     quoted = [repr(name) for name in names]
-    return f"{what if len(quoted) == 1 else what + 's'} {', '.join(quoted)}"
+    return f"{inflected(len(quoted), what + '[s]')} {', '.join(quoted)}"

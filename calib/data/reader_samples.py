@@ -7,6 +7,7 @@ from itertools import islice
 from calib.data.dataset import Batch, Dataset, Sample
 from calib.data.objects import load_object
 from calib.data.readers import Stream, open_reader
+from calib.wording import counted
 
 __all__ = ["first_samples", "open_object"]
 
@@ -49,7 +50,7 @@ def first_samples(stream: Stream, samples: int) -> Dataset:
         ids=tuple(sample.id for sample in kept),
         load=lambda index: kept[index],
         labels=None if all(label is None for label in labels) else labels,
-        notes=(*stream.notes, f"The first {len(kept)} samples of a reader."),
+        notes=(*stream.notes, f"The first {counted(len(kept), 'sample[s]')} of a reader."),
         description=stream.description,
     )
 

@@ -13,7 +13,7 @@ from calib.data.findings import Doubt
 from calib.data.recipe import Recipe
 from calib.data.truth import Pair
 from calib.errors import DatasetError, UsageError
-from calib.wording import counted
+from calib.wording import counted, inflected
 
 __all__ = ["choose", "open_calibration", "open_validation", "pick", "without"]
 
@@ -256,7 +256,8 @@ def _without(dataset: Dataset, ids: Collection[str]) -> Dataset:
     if not left_out:
         return dataset
     return dataset.subset(rest).with_notes(
-        f"Left out {left_out} of {len(dataset)} samples: they are used for calibration."
+        f"Left out {left_out} of {counted(len(dataset), 'sample[s]')}: "
+        f"{inflected(left_out, '[it is|they are]')} used for calibration."
     )
 
 

@@ -17,6 +17,7 @@ from calib.data.overview import sample_kind, spread, steps_of
 from calib.data.sources.base import printable
 from calib.data.truth import IGNORED, Boxes, Pair
 from calib.errors import UsageError, require
+from calib.wording import counted
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -107,8 +108,7 @@ def _caption(label: Any, names: Sequence[str] | None) -> str:
     if label is None:
         return ""
     if isinstance(label, Boxes):
-        count = len(label.boxes)
-        return "1 box" if count == 1 else f"{count} boxes"
+        return counted(len(label.boxes), "box[es]")
     if isinstance(label, Pair):
         return f"pair {label.pair}: {label.score:g}"
     if isinstance(label, np.ndarray):
@@ -150,7 +150,8 @@ def _fill(tiles: list[_Tile], dataset: Dataset) -> list[str]:
             tile.lines.append(f"{tile.values.dtype} {list(tile.values.shape)}{extent}")
     others = len(tiles) - len(images) - len(plots)
     if others:
-        notes.append(f"{others} inputs are neither pictures nor curves: types, shapes and ranges instead.")
+        neither = counted(others, "input[ is neither picture nor curve|s are neither pictures nor curves]")
+        notes.append(f"{neither}: types, shapes and ranges instead.")
     return notes
 
 

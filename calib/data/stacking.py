@@ -9,6 +9,7 @@ import numpy as np
 from calib.data.geometry import Geometry
 from calib.data.sample import Array, Batch, Padding, Sample
 from calib.errors import DatasetError, MixedShapesError
+from calib.wording import counted
 
 __all__ = ["stack"]
 
@@ -95,7 +96,8 @@ def _axis(name: str, axis: int, sample: Sample) -> int:
     count = sample.inputs[name].ndim
     if not -count <= axis < count:
         raise DatasetError(
-            f"padding: input {name!r} of sample {_where(sample)} has {count} axes, there is no axis {axis}. "
+            f"padding: input {name!r} of sample {_where(sample)} has {counted(count, 'ax[is|es]')}, "
+            f"there is no axis {axis}. "
             "Axes are counted from 0, without the batch axis."
         )
     return axis % count
@@ -108,7 +110,8 @@ def _length(name: str, axis: int, samples: Sequence[Sample], how: Padding) -> in
         return -(-length // how.multiple) * how.multiple
     if length > how.to:
         raise DatasetError(
-            f"Input {name!r} of sample {_where(longest)} has {length} values along axis {axis}, more than "
+            f"Input {name!r} of sample {_where(longest)} has {counted(length, 'value[s]')} along axis "
+            f"{axis}, more than "
             f"the {how.to} of padding. Cut the samples shorter, or raise it."
         )
     return how.to

@@ -22,6 +22,7 @@ from calib.engine.target_device import TargetDevice
 from calib.engine.timing_cache import TimingCache
 from calib.errors import EngineError, first_names
 from calib.graph import OnnxModel
+from calib.wording import counted, inflected
 
 __all__ = ["BuildJob", "BuiltPlan", "run_builder"]
 
@@ -162,7 +163,7 @@ def _parser_message(api: Api, model: OnnxModel, parser: Any, lines: Sequence[tup
     told = [str(fault) for fault in faults] or worst_lines(lines) or ["the parser gave no reason"]
     unknown = unknown_operators(parser, model)
     if unknown:
-        listed = ", ".join(f"{operator} ({count} nodes)" for operator, count in unknown.items())
+        listed = ", ".join(f"{operator} ({counted(count, 'node[s]')})" for operator, count in unknown.items())
         told.append(f"operators that its parser has no importer for: {listed}")
     return _message(f"{api.title} cannot parse {model.path}", told)
 
@@ -283,7 +284,8 @@ def _warnings(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], list[s
     notes = []
     if missing:
         notes.append(
-            f"{len(missing)} tensors have no usable scale; layers that touch them do not run in INT8: "
+            f"{counted(len(missing), 'tensor[s] [has|have]')} no usable scale; layers that touch "
+            f"{inflected(len(missing), '[it|them]')} do not run in INT8: "
             f"{first_names(missing)}"
         )
     if len(others) > _MOST_WARNINGS:

@@ -9,6 +9,7 @@ from typing import Any
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
 from calib.errors import EngineError, UsageError
+from calib.wording import counted
 
 __all__ = ["keep_layers_float"]
 
@@ -46,7 +47,7 @@ def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest
             if _bind(api, layer, kind):
                 bound.add(layer.name)
     config.set_flag(api.trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
-    return f"{len(bound)} layers kept in {'FP16' if request.half else 'FP32'} by --keep-float"
+    return f"{counted(len(bound), 'layer[s]')} kept in {'FP16' if request.half else 'FP32'} by --keep-float"
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from calib.engine.inspector import EngineLayer
 from calib.engine.layer_names import fused_names
+from calib.wording import inflected
 
 if TYPE_CHECKING:
     import onnx
@@ -84,7 +85,7 @@ class Fusion:
             found.append(f"{_count(self.regions, 'region')} compiled as a whole (ForeignNode).")
         if self.gone:
             count = len(self.gone)
-            verb = "has no layer of its own" if count == 1 else "have no layer of their own"
+            verb = inflected(count, "[has no layer of its|have no layer of their] own")
             found.append(f"{_count(count, 'node')} {verb}: {'; '.join(_kinds(self.gone))}.")
         return tuple(found)
 
@@ -93,7 +94,7 @@ class Fusion:
         parts = [f"{nodes} became {layers}"]
         fused = [_count(self.vertical, "vertical fusion")] if self.vertical else []
         if self.horizontal:
-            word = "horizontal" if fused else _plural(self.horizontal, "horizontal fusion")
+            word = "horizontal" if fused else inflected(self.horizontal, "horizontal fusion[s]")
             fused.append(f"{self.horizontal} {word}")
         if fused:
             parts = [f"{parts[0]}: {', '.join(fused)}"]
@@ -178,9 +179,5 @@ def _kinds(gone: Sequence[GoneNode]) -> list[str]:
     ]
 
 
-def _plural(number: int, word: str) -> str:
-    return word if number == 1 else word + "s"
-
-
 def _count(number: int, word: str) -> str:
-    return f"{number:,} {_plural(number, word)}"
+    return f"{number:,} {inflected(number, word + '[s]')}"

@@ -10,6 +10,7 @@ from calib.engine.completion import find_helper_scales, read_network
 from calib.engine.native import cache_calibrator
 from calib.errors import CalibError, CalibrationError, first_names
 from calib.graph import OnnxModel
+from calib.wording import counted
 
 __all__ = ["calibration_notes", "hand_over", "raise_failure"]
 
@@ -43,7 +44,7 @@ def hand_over(
         return cache_calibrator(api, cache), ()
     completed = cache.replaced({**cache, **further})
     return cache_calibrator(api, completed), (
-        f"{len(further)} rows for helper layers added: {first_names(list(further), most=3)}",
+        f"{counted(len(further), 'row[s]')} for helper layers added: {first_names(list(further), most=3)}",
     )
 
 
@@ -74,4 +75,4 @@ def calibration_notes(calibrator: Any | None) -> tuple[str, ...]:
     asked = getattr(calibrator, "asked", None)
     if not asked:
         return ()
-    return (f"TensorRT asked for {asked} batches and got {getattr(calibrator, 'used', asked)}",)
+    return (f"TensorRT asked for {counted(asked, 'batch[es]')} and got {getattr(calibrator, 'used', asked)}",)

@@ -20,6 +20,7 @@ from calib.engine.native import check_kind, native_calibrator
 from calib.errors import CalibError, EngineError, UsageError
 from calib.graph import CalibrationJob, FeedBuilder, OnnxModel
 from calib.graph.request import Request, make_job
+from calib.wording import counted, inflected
 
 __all__ = ["NativeCalibration", "calibrate_natively"]
 
@@ -122,14 +123,16 @@ def _whole_batches(job: CalibrationJob) -> tuple[CalibrationJob, list[str]]:
     size = min(job.batch_size, count) if job.model.fixed_batch is None else job.batch_size
     if count < size:
         raise UsageError(
-            f"{job.model.path} insists on batches of {size}, but there are {count} samples. Use more."
+            f"{job.model.path} insists on batches of {size}, but there are "
+            f"{counted(count, 'sample[s]')}. Use more."
         )
     if size < job.batch_size:
-        notes.append(f"only {count} samples: one batch of {size} instead of {job.batch_size}")
+        notes.append(f"only {counted(count, 'sample[s]')}: one batch of {size} instead of {job.batch_size}")
     if count % size:
         left = count % size
         notes.append(
-            f"{left} samples at the end were dropped: TensorRT takes whole batches of {size} only. "
+            f"{counted(left, 'sample[s]')} at the end {inflected(left, '[was|were]')} dropped: "
+            f"TensorRT takes whole batches of {size} only. "
             f"--samples {count - left} says so, or choose a batch size that divides {count}"
         )
         job = replace(job, dataset=job.dataset.subset(range(count - left)))
@@ -157,7 +160,8 @@ class _Run:
             cache: CalibrationCache | None = calibrator.written
             if cache is None:
                 raise EngineError(
-                    f"{self._api.title} asked for {calibrator.asked} batches, got {calibrator.used} and made "
+                    f"{self._api.title} asked for {counted(calibrator.asked, 'batch[es]')}, got "
+                    f"{calibrator.used} and made "
                     "no cache of them. Its log (calib build --json shows the warnings) may say why."
                 )
             unread = calibrator.drain()
@@ -211,7 +215,8 @@ class _Run:
     def _remark(self, calibrator: Any, unread: int) -> None:
         if calibrator.dropped:
             self._notes.append(
-                f"{calibrator.dropped} samples were dropped: TensorRT takes whole batches of "
+                f"{counted(calibrator.dropped, 'sample[s] [was|were]')} dropped: TensorRT takes whole "
+                "batches of "
                 f"{calibrator.batch_size} only"
             )
         if unread:

@@ -12,6 +12,7 @@ from calib.data import Array, Batch, Dataset, Stream
 from calib.engine.memory import Buffer, Device
 from calib.errors import CalibrationError, EngineError
 from calib.graph import FeedBuilder
+from calib.wording import counted
 
 __all__ = ["BatchSource", "CacheSource", "DataSource", "named_batches"]
 
@@ -85,7 +86,8 @@ class CacheSource(BatchSource):
         super().__init__()
         self._text = cache.to_text().encode("utf-8")
         self._refusal = (
-            f"{version} did not take the calibration cache ({cache.header}, {len(cache)} tensors) and asked "
+            f"{version} did not take the calibration cache ({cache.header}, "
+            f"{counted(len(cache), 'tensor[s]')}) and asked "
             f"for data instead. {why}"
         )
 
@@ -151,7 +153,8 @@ class DataSource(BatchSource):
             self._first = self._load()
         if not self._shapes:
             raise CalibrationError(
-                f"No batch to calibrate on: {self.dropped} samples do not fill one of {self._wanted}. Use "
+                f"No batch to calibrate on: {counted(self.dropped, 'sample[s] [does|do]')} not fill "
+                f"one of {self._wanted}. Use "
                 "more samples, or a smaller batch size."
             )
         return self._shapes

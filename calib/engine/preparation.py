@@ -14,6 +14,7 @@ from calib.engine.build_request import BuildRequest
 from calib.errors import CacheError, EngineError, ModelError, UsageError, first_names
 from calib.graph import OnnxModel, find_target, quantize_model, to_float16
 from calib.graph.cache_model import compare_names, lint_provenance
+from calib.wording import counted
 
 __all__ = ["Prepared", "Scales", "prepare", "target_of"]
 
@@ -166,7 +167,10 @@ def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
     result = quantize_model(
         model, scales.cache, request.keep_float, target=target, float_type="fp16" if typed else "fp32"
     )
-    notes.append(f"{len(result.activations)} activations quantized by Q/DQ nodes, in the form for {target}")
+    notes.append(
+        f"{counted(len(result.activations), 'activation[s]')} quantized by Q/DQ nodes, in the form "
+        f"for {target}"
+    )
     if typed:
         notes.append(f"{api.title} has no FP16 flag: the rest was converted to FP16")
     elif not request.half:
@@ -216,7 +220,8 @@ def _check_names(scales: Scales, model: OnnxModel) -> list[str]:
     notes = [names.summary]
     if unusable := scales.cache.unusable:
         notes.append(
-            f"{len(unusable)} entries hold scales that INT8 cannot use: {first_names(list(unusable))}"
+            f"{counted(len(unusable), 'entr[y holds a scale|ies hold scales]')} that INT8 cannot use: "
+            f"{first_names(list(unusable))}"
         )
     sidecar = read_sidecar(scales.cache_path) if scales.cache_path else None
     if sidecar is not None:

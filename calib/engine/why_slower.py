@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from calib.engine.inspector import EngineLayer
 from calib.engine.layer_types import FLOATS
+from calib.wording import counted
 
 __all__ = ["explain_slower"]
 
@@ -90,9 +91,8 @@ def _written(layer: EngineLayer) -> str:
 
 def _finding(timed: _Timed, layers: Sequence[EngineLayer], noun: str, what: str, beside: str) -> _Finding:
     spent = timed.spent(layers)
-    many = noun if len(layers) == 1 else noun + "s"
     share = f"{spent / timed.total:.0%} of the layers' time ({_milliseconds(spent)})"
-    return _Finding(spent, f"{share} goes to {len(layers)} {many} {what}{beside}.")
+    return _Finding(spent, f"{share} goes to {counted(len(layers), noun + '[s]')} {what}{beside}.")
 
 
 def _some(layers: Sequence[EngineLayer]) -> str:

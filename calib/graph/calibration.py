@@ -17,6 +17,7 @@ from calib.graph.job import CalibrationJob, Counted, count_range, count_stream, 
 from calib.graph.outcome import CalibrationResult, finish_partial
 from calib.graph.request import Request, make_job
 from calib.graph.shards import count_in_blocks, count_sharded
+from calib.wording import counted
 
 __all__ = ["calibrate", "calibrate_shard"]
 
@@ -82,15 +83,15 @@ def calibrate(
     wanted = Request(method, percentile, samples, batch_size, seed, tensorrt, threads, workers)
     job = make_job(model, data, wanted, out)
     state = None if out is None else Path(out).with_name(Path(out).name + ".state")
-    counted, adequacy = _counted(job, shards, assess, state)
-    result = replace(finish_partial(counted.partial, out, counted.notes), adequacy=adequacy)
+    found, adequacy = _count(job, shards, assess, state)
+    result = replace(finish_partial(found.partial, out, found.notes), adequacy=adequacy)
     if state is not None:
         for path in (state, *state.parent.glob(f"{glob.escape(state.name)}.*of*")):
             path.unlink(missing_ok=True)
     return result
 
 
-def _counted(
+def _count(
     job: CalibrationJob, shards: int, assess_samples: bool, state: Path | None
 ) -> tuple[Counted, Adequacy | None]:
     if isinstance(job.dataset, Stream):
@@ -109,13 +110,13 @@ def _counted(
 def _assessed(job: CalibrationJob, state: Path | None) -> tuple[Counted, Adequacy]:
     if job.batches < _LEAST_BLOCKS:
         raise UsageError(
-            f"--assess needs at least {_LEAST_BLOCKS} batches to compare, there are {job.batches}. "
+            f"--assess needs at least {_LEAST_BLOCKS} batches to compare, got {job.batches}. "
             "Use more samples, or a smaller --batch-size."
         )
     large = isinstance(job.calibrator(), MagnitudeCalibrator)
-    counted, blocks = count_in_blocks(job, _LEAST_BLOCKS if large else _BLOCKS, state)
+    found, blocks = count_in_blocks(job, _LEAST_BLOCKS if large else _BLOCKS, state)
     calibrators = [block.calibrator for block in blocks]
-    return counted, assess(calibrators, job.calibrator, samples=len(job.sample_ids), show=True)
+    return found, assess(calibrators, job.calibrator, samples=len(job.sample_ids), show=True)
 
 
 def calibrate_shard(
@@ -160,11 +161,11 @@ def calibrate_shard(
     if isinstance(job.dataset, Stream):
         raise UsageError("A reader is read in order: --shard needs a recipe or a dataset.")
     if shards > job.batches:
-        raise UsageError(f"--shard {shard}: there are only {job.batches} batches to share out.")
+        raise UsageError(f"--shard {shard}: there are only {counted(job.batches, 'batch[es]')} to share out.")
     start, stop = job.shard(number, shards)
     known = {} if grids_of is None else read_partial(grids_of).calibrator.grids()
     grids = first_grids(job) | known
     path = Path(out)
-    counted = count_range(job, start, stop, grids=grids, state=path if grids_of is None else None, show=True)
-    counted.partial.write(path)
-    return counted
+    found = count_range(job, start, stop, grids=grids, state=path if grids_of is None else None, show=True)
+    found.partial.write(path)
+    return found

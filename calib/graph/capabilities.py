@@ -29,6 +29,7 @@ from calib.graph.operators import FUSED, WEIGHTED, commutes, is_standard
 from calib.graph.placement import Plan, plan_placement
 from calib.graph.subgraphs import nodes_inside
 from calib.graph.targets import find_target
+from calib.wording import counted, inflected
 
 __all__ = ["Doing", "LayerRow", "LayerTable", "Support", "layer_table"]
 
@@ -259,7 +260,8 @@ def _notes(model: OnnxModel, releases: Sequence[str]) -> Iterator[str]:
         target = find_target(f"tensorrt-{release}")
         if attention and target.float_attention:
             yield (
-                f"{attention} nodes of attention, or around it, stay in float for TensorRT {release}, which "
+                f"{counted(attention, 'node[s]')} of attention, or around it, "
+                f"{inflected(attention, 'stay[s|]')} in float for TensorRT {release}, which "
                 "runs them faster in FP16; calib quantize --attention int8 quantizes them"
             )
         most = target.most_opset

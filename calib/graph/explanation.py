@@ -16,6 +16,7 @@ from calib.graph.placement_rules import adds_constant
 from calib.graph.qdq_writer import Pair
 from calib.graph.shared_scales import SharedScale
 from calib.graph.subgraphs import nodes_inside
+from calib.wording import counted
 
 __all__ = ["Explanation", "FloatGroup", "Subgraph", "explain_float", "explanation_notes"]
 
@@ -130,7 +131,8 @@ def explanation_notes(explanation: Explanation) -> Iterator[str]:
         weighted = sum(subgraph.weighted for subgraph in explanation.subgraphs)
         where = ", ".join(f"{found.op} {found.node}" for found in explanation.subgraphs[:5])
         yield (
-            f"{inside} nodes inside {where} stay in float, {weighted} of them with a weight: pairs go into "
+            f"{counted(inside, 'node[s]')} inside {where} stay in float, {weighted} of them with a "
+            "weight: pairs go into "
             "the main graph alone."
         )
     custom = [group for group in explanation.float_groups if group.reason.startswith("custom operator")]

@@ -27,6 +27,7 @@ from calib.graph.half_writer import HalfWriter
 from calib.graph.intake import OnnxModel, load_model
 from calib.graph.placement import LeftFloat
 from calib.graph.validity import check_valid
+from calib.wording import counted
 
 __all__ = ["DEFAULT_MARGIN", "HalfModel", "convert_float16", "to_float16"]
 
@@ -210,7 +211,7 @@ def _notes(
         )
     elif plan.without_range:
         names = ", ".join(plan.without_range[:5])
-        yield f"{len(plan.without_range)} float activations have no range: {names}"
+        yield f"{counted(len(plan.without_range), 'float activation[s] [has|have]')} no range: {names}"
     for name, value in plan.beyond.items():
         if value >= _MASK:
             yield (

@@ -21,6 +21,7 @@ from calib.calibrators import (
 from calib.calibrators.cache_lint import mask_tensors
 from calib.calibrators.partial import Partial
 from calib.errors import CacheError, first_names
+from calib.wording import counted, inflected
 
 __all__ = ["CalibrationResult", "finish_partial"]
 
@@ -94,10 +95,14 @@ def _remarks(ranges: RangeTable, whole: Partial) -> list[str]:
     remarks = []
     samples = whole.origin.samples
     if samples < whole.origin.batch_size:
-        remarks.append(f"only {samples} samples: one partial batch (batch size {whole.origin.batch_size})")
+        remarks.append(
+            f"only {counted(samples, 'sample[s]')}: one partial batch (batch size {whole.origin.batch_size})"
+        )
     if ranges.zero:
         remarks.append(
-            f"{len(ranges.zero)} tensors are zero on all {samples} samples and have no INT8 scale "
+            f"{counted(len(ranges.zero), 'tensor[s] [is|are]')} zero on all "
+            f"{counted(samples, 'sample[s]')} and "
+            f"{inflected(len(ranges.zero), '[has|have]')} no INT8 scale "
             f"({first_names(ranges.zero)}): add data that excites them, or leave them in float"
         )
     dominated = (
@@ -108,13 +113,15 @@ def _remarks(ranges: RangeTable, whole: Partial) -> list[str]:
     masked = list(dict.fromkeys((*mask_tensors(ranges.scales), *dominated)))
     if masked:
         remarks.append(
-            f"{len(masked)} tensors are dominated by a constant such as an attention mask's "
+            f"{counted(len(masked), 'tensor[s] [is|are]')} dominated by a constant such as an "
+            "attention mask's "
             f"({first_names(masked)}): INT8 would see zero for all else in them, so they stay in float"
         )
     if isinstance(whole.calibrator, PercentileCalibrator) and whole.calibrator.sparse:
         sparse = whole.calibrator.sparse
         remarks.append(
-            f"{len(sparse)} tensors are zero up to the percentile, their maximum was taken "
+            f"{counted(len(sparse), 'tensor[s] [is|are]')} zero up to the percentile, "
+            f"{inflected(len(sparse), '[its|their]')} maximum was taken "
             f"({first_names(sparse)})"
         )
     return remarks

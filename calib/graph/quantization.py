@@ -23,6 +23,7 @@ from calib.graph.placement import LeftFloat, Plan, plan_placement
 from calib.graph.qdq_writer import Pair, QdqWriter
 from calib.graph.targets import DEFAULT_TARGET, FloatType, Target, find_target, typed_target
 from calib.graph.validity import check_valid
+from calib.wording import counted
 
 __all__ = ["Pair", "QuantizedModel", "quantize", "quantize_model"]
 
@@ -214,7 +215,8 @@ def _refuse_quantized(model: OnnxModel) -> None:
     example = f", the first of them {tensors[0]!r}" if tensors else ""
     raise ModelError(
         f"{model.path} already has {model.quantized_nodes} QuantizeLinear, DequantizeLinear or integer "
-        f"nodes, on {len(tensors)} tensors{example}. Give the float model that it was made from."
+        f"nodes, on {counted(len(tensors), 'tensor[s]')}{example}. Give the float model that it was "
+        "made from."
     )
 
 

@@ -24,6 +24,7 @@ from calib.files import check_writable
 from calib.graph.feeds import FeedBuilder
 from calib.graph.intake import OnnxModel, load_model
 from calib.graph.job import CalibrationJob
+from calib.wording import counted
 
 __all__ = ["Request", "make_job", "sample_feeds"]
 
@@ -162,7 +163,9 @@ def _chosen(dataset: Dataset, samples: int | None, seed: int | None) -> Dataset:
         return dataset
     wanted = len(dataset) if samples is None else samples
     if not 1 <= wanted <= len(dataset):
-        raise UsageError(f"Asked for {wanted} samples, dataset {dataset.name!r} has {len(dataset)}.")
+        raise UsageError(
+            f"Asked for {counted(wanted, 'sample[s]')}, dataset {dataset.name!r} has {len(dataset)}."
+        )
     if seed is None:
         return dataset.subset(range(wanted))
     return dataset.subset(pick(dataset, wanted, seed, cover=True))
@@ -198,7 +201,8 @@ def _checked_batch_size(model: OnnxModel, dataset: Dataset | Stream, wanted: int
     if len(dataset) % fixed:
         usable = max(len(dataset) // fixed, 1) * fixed
         raise UsageError(
-            f"{model.path} insists on batches of {fixed}, but {len(dataset)} samples do not divide by it. "
+            f"{model.path} insists on batches of {fixed}, but "
+            f"{counted(len(dataset), 'sample[s] [does|do]')} not divide by it. "
             f"Use --samples {usable}, or export the model with a dynamic batch."
         )
     return fixed

@@ -19,6 +19,7 @@ from calib.graph.intake import OnnxModel
 from calib.graph.operators import WEIGHTED
 from calib.graph.runtime import open_session
 from calib.graph.subgraphs import names_read_inside, nodes_inside
+from calib.wording import counted
 
 __all__ = ["RunnablePart", "cut_before", "open_runnable"]
 
@@ -52,7 +53,7 @@ class RunnablePart:
         behind = f", nor what comes behind: {first_names(self.behind)}" if self.behind else ""
         return (
             f"not run, since ONNX Runtime has no kernel for it: {first_names(named)}{behind}; "
-            f"without a range: {first_names(self.tensors)} ({len(self.tensors)} tensors)",
+            f"without a range: {first_names(self.tensors)} ({counted(len(self.tensors), 'tensor[s]')})",
         )
 
 

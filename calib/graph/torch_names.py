@@ -17,6 +17,7 @@ import onnx
 
 from calib.errors import ModelError, UsageError
 from calib.graph.subgraphs import all_graphs
+from calib.wording import counted
 
 __all__ = ["flat_outputs", "name_nodes", "output_names"]
 
@@ -81,8 +82,9 @@ def output_names(found: Sequence[str], wanted: Sequence[str] | None, inputs: Seq
         return [f"{name}_out" if name in inputs else name for name in found]
     if len(wanted) != len(found):
         raise UsageError(
-            f"--output-names gives {len(wanted)} names ({', '.join(wanted)}), but the network has "
-            f"{len(found)} outputs: {', '.join(found)}."
+            f"--output-names gives {counted(len(wanted), 'name[s]')} ({', '.join(wanted)}), but the "
+            "network has "
+            f"{counted(len(found), 'output[s]')}: {', '.join(found)}."
         )
     taken = sorted({name for name in wanted if list(wanted).count(name) > 1 or name in inputs})
     if taken:

@@ -13,6 +13,7 @@ from calib.report.metrics import sentence_start
 from calib.report.numbers import MISSING
 from calib.report.text import shorten, visible
 from calib.validation.results import ClassFigure
+from calib.wording import counted
 
 __all__ = ["classes_table", "confusions_table"]
 
@@ -35,7 +36,7 @@ def classes_table(merged: Merged) -> Table | None:
     columns = (Column("Class", False), Column("Count"), *(Column(row.label) for row in rows))
     tests = [class_p_values(merged, row) for row in rows]
     cells = tuple(_class_cells(known[label], rows, tests, len(order)) for label in shown)
-    notes = (f"{left} more classes are in the results file.",) if left else ()
+    notes = (f"{counted(left, 'more class[ is|es are]')} in the results file.",) if left else ()
     errors = any(one.drop_error is not None for row in rows for one in row.run.classes)
     beneath = ", with about its 95% interval where it is known" if errors else ""
     coloured = " Coloured: more than chance explains among so many classes." if errors or any(tests) else ""

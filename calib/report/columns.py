@@ -6,6 +6,7 @@ from calib.report import numbers
 from calib.report.blocks import Cell, Column, Table
 from calib.report.merge import Merged
 from calib.report.text import shorten, visible
+from calib.wording import counted
 
 __all__ = ["columns_table"]
 
@@ -44,6 +45,6 @@ def columns_table(merged: Merged) -> Table | None:
     left = len(found) - len(rows)
     notes = (
         "Steps: how many of 127 the largest value has under one INT8 scale for the whole output.",
-        *((f"{left} more are in the results file.",) if left else ()),
+        *((f"{counted(left, 'more [is|are]')} in the results file.",) if left else ()),
     )
     return Table("Outputs that join values of very different ranges, column by column.", columns, rows, notes)

@@ -6,6 +6,7 @@ from calib.report import numbers
 from calib.report.metrics import loss_interval_text, loss_text, value_text, wording
 from calib.report.text import visible
 from calib.validation.decomposition import Decomposition, PartLoss
+from calib.wording import counted
 
 __all__ = ["decomposition_lines"]
 
@@ -24,7 +25,7 @@ def decomposition_lines(found: Decomposition) -> tuple[str, ...]:
     used = [column for column in range(len(header)) if any(row[column] for row in rows)]
     widths = {column: max(len(row[column]) for row in table) for column in used}
     lines = ("  ".join(row[column].ljust(widths[column]) for column in used).rstrip() for row in table)
-    title = f"{visible(found.model)} on {visible(found.dataset)}, {found.samples} samples"
+    title = f"{visible(found.model)} on {visible(found.dataset)}, {counted(found.samples, 'sample[s]')}"
     return (title, *lines, *map(visible, found.findings))
 
 

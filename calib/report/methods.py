@@ -15,6 +15,7 @@ from calib.validation.outcomes import hits_of
 from calib.validation.paired import PairedTable, mcnemar
 from calib.validation.resampling import paired_draws
 from calib.validation.shifts import draw_difference
+from calib.wording import counted
 
 __all__ = ["calibration_findings"]
 
@@ -65,7 +66,7 @@ def _sentence(rows: Sequence[Row]) -> str:
     ]
     shown = found[:_MOST_OUTPUTS]
     if len(found) > len(shown):
-        shown.append(f"{len(found) - len(shown)} more outputs differ, see below")
+        shown.append(f"{counted(len(found) - len(shown), 'more output[s] differ[s|]')}, see below")
     outputs = "; ".join(shown) or f"no output's SQNR differs by {_LEAST_DB:.0f} dB or more"
     return " ".join(part for part in (f"{outputs}.", _accuracy(rows)) if part)
 
@@ -137,7 +138,7 @@ def _significance(best: Row, other: Row, name: str) -> str:
         table = PairedTable.from_hits(hits[0], hits[1])
         if not table.disagreements:
             return ""
-        moved = f"{table.only_candidate} samples right only with {_method(best)}"
+        moved = f"{counted(table.only_candidate, 'sample[s]')} right only with {_method(best)}"
         p_value = mcnemar(table.only_baseline, table.only_candidate).p_value
         return f"{moved}, {table.only_baseline} with {_method(other)}; {by_chance(p_value)}"
     draws = paired_draws(other.run.draws.get(name), best.run.draws.get(name), best.run.label)

@@ -34,6 +34,7 @@ from calib.validation.qualification import (
     OutputShift,
     Qualification,
 )
+from calib.wording import counted
 
 __all__ = ["QualificationFiles", "build_document", "write_qualification"]
 
@@ -216,11 +217,11 @@ def _flip_blocks(every: Sequence[Flips]) -> Iterator[Block]:
         ]
         left = flips.changed - len(flips.listed)
         yield _table(
-            f"{visible(flips.run)}: {flips.changed} of {flips.samples} answers changed.",
+            f"{visible(flips.run)}: {flips.changed} of {counted(flips.samples, 'answer[s]')} changed.",
             ("Sample", "Effect", "Label", "Before", "Now", "SQNR now (dB)"),
             2,
             rows,
-            *([f"{left} more are not listed."] if left else []),
+            *([f"{counted(left, 'more [is|are]')} not listed."] if left else []),
         )
 
 
@@ -297,7 +298,7 @@ def _engines(engines: Sequence[EngineShift]) -> Iterator[Block]:
             ("Run", "Node", "Before", "Now"),
             4,
             lines,
-            *([f"{left} more are in the JSON."] if left else []),
+            *([f"{counted(left, 'more [is|are]')} in the JSON."] if left else []),
         )
 
 

@@ -8,6 +8,7 @@ from calib.report import numbers
 from calib.report.gates import gate_lines
 from calib.report.text import visible
 from calib.validation.qualification import EngineShift, Flip, Flips, LatencyShift, Qualification, Shift
+from calib.wording import counted
 
 __all__ = [
     "WEIGHTS",
@@ -36,7 +37,7 @@ def qualification_headline(found: Qualification) -> str:
     """
     worse = [f"{one.run} {one.figure}" for one in found.worse]
     better = [f"{one.run} {one.figure}" for one in found.better]
-    parts = [f"{len(found.faults)} fault{'s' if len(found.faults) > 1 else ''}"] if found.faults else []
+    parts = [counted(len(found.faults), "fault[s]")] if found.faults else []
     parts += [f"worse: {', '.join(worse)}"] if worse else []
     parts += [f"better: {', '.join(better)}"] if better else []
     parts += _speed(found)
@@ -61,7 +62,7 @@ def _speed(found: Qualification) -> list[str]:
 def qualification_text(found: Qualification) -> str:
     """The comparison for a terminal."""
     lines = [
-        f"{visible(found.model)} on {visible(found.dataset)}, {found.samples} samples: "
+        f"{visible(found.model)} on {visible(found.dataset)}, {counted(found.samples, 'sample[s]')}: "
         f"{qualification_headline(found)}",
         f"  {visible(found.old)} → {visible(found.new)}",
     ]
@@ -76,7 +77,7 @@ def qualification_text(found: Qualification) -> str:
     ):
         lines += [title, *part] if part else []
     same = sum(one.status == "same" for one in found.shifts)
-    lines += [f"{same} figures are the same."] if same else []
+    lines += [f"{counted(same, 'figure[s] [is|are]')} the same."] if same else []
     lines += [text for text in left_out(found)]
     return "\n".join(lines)
 
@@ -220,4 +221,4 @@ def _moved_text(one: EngineShift) -> str:
     shown = ", ".join(f"{name} {before} → {after}" for name, before, after in one.moved[:_SHOWN])
     left = len(one.moved) - _SHOWN
     more = f" and {left} more" if left > 0 else ""
-    return f"{len(one.moved)} nodes compute in another precision: {visible(shown)}{more}"
+    return f"{counted(len(one.moved), 'node[s] compute[s|]')} in another precision: {visible(shown)}{more}"

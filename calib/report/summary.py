@@ -18,6 +18,7 @@ from calib.report.metrics import (
 from calib.report.speed import Pace, pace_against
 from calib.report.text import visible
 from calib.validation.results import Metric, OutputError
+from calib.wording import inflected
 
 __all__ = ["banner", "headline", "warnings"]
 
@@ -124,8 +125,11 @@ def _fault(output: OutputError) -> str:
     name = visible(output.output)
     if output.verdict == "rows differ":
         return f"Output {name} has another number of rows than the baseline's."
-    count = numbers.whole(output.non_finite - output.both_non_finite)
-    return f"{count} values of output {name} are NaN or infinite, the baseline's are not."
+    count = output.non_finite - output.both_non_finite
+    values, are = inflected(count, "value[s]"), inflected(count, "[is|are]")
+    return (
+        f"{numbers.whole(count)} {values} of output {name} {are} NaN or infinite, the baseline's {are} not."
+    )
 
 
 def _speed(merged: Merged, row: Row) -> str:

@@ -26,6 +26,7 @@ from calib.report.numbers import MISSING
 from calib.report.speed import pace_against
 from calib.report.text import shorten, visible
 from calib.validation.results import Latency, OutputError, WorstSample
+from calib.wording import counted
 
 __all__ = [
     "changes_table",
@@ -286,7 +287,7 @@ def worst_table(merged: Merged) -> Table | None:
     titles += ["Change"] if changes else []
     columns = [*(Column(title, False) for title in titles), Column("SQNR (dB)"), Column("Max abs error")]
     left = len(samples) - len(kept)
-    notes = (f"{left} more are in the results file.",) if left else ()
+    notes = (f"{counted(left, 'more [is|are]')} in the results file.",) if left else ()
     rows = tuple(_sample_cells(one, classes, changes) for one in kept)
     return Table("Samples whose outputs moved most.", tuple(columns), rows, notes)
 

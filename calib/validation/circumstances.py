@@ -8,6 +8,7 @@ from calib.validation.alignment import Pair
 from calib.validation.provenance import differing_keys
 from calib.validation.qualification import Circumstance
 from calib.validation.results import CalibrationRecord, PrecisionRun, Results
+from calib.wording import counted
 
 __all__ = ["find_circumstances"]
 
@@ -42,7 +43,7 @@ def _data(old: Results, new: Results) -> Iterator[Circumstance]:
     if old.labels != new.labels:
         first, second = old.labels or (), new.labels or ()
         differing = sum(a != b for a, b in zip(first, second, strict=False))
-        what = f"{differing} labels differ" if first and second else "one of them has no labels"
+        what = counted(differing, "label[s] differ[s|]") if first and second else "one of them has no labels"
         yield Circumstance("labels", _count(first), _count(second), "unfair", what)
     elif old.dataset.fingerprint != new.dataset.fingerprint and not keys:
         note = "same sample ids, preprocessing and labels: the files' content or the source changed"
@@ -51,7 +52,7 @@ def _data(old: Results, new: Results) -> Iterator[Circumstance]:
 
 
 def _count(values: Sequence[int]) -> str:
-    return f"{len(values)} labels" if values else _NONE
+    return counted(len(values), "label[s]") if values else _NONE
 
 
 def _model(old: Results, new: Results) -> Iterator[Circumstance]:

@@ -19,6 +19,7 @@ from calib.data import Array
 from calib.errors import UsageError, ValidationError
 from calib.validation.intervals import share_interval
 from calib.validation.results import Metric
+from calib.wording import counted
 
 __all__ = [
     "NO_ANSWER",
@@ -250,9 +251,11 @@ class TopKCounter:
         silent = self.predictions.count(NO_ANSWER)
         notes = []
         if self._ties:
-            notes.append(f"{self._ties} samples tie for top-1: the lowest class number wins")
+            notes.append(
+                f"{counted(self._ties, 'sample[s] tie[s|]')} for top-1: the lowest class number wins"
+            )
         if silent:
-            notes.append(f"{silent} samples have NaN scores and count as wrong")
+            notes.append(f"{counted(silent, 'sample[s] [has|have] NaN scores and count[s|]')} as wrong")
         return "; ".join(notes)
 
 
@@ -311,7 +314,8 @@ def check_labels(
         )
     if class_names is not None and len(class_names) != classes:
         return (
-            f"Dataset {dataset!r} names {len(class_names)} classes, output {output!r} has {classes} "
+            f"Dataset {dataset!r} names {counted(len(class_names), 'class[es]')}, output {output!r} "
+            f"has {classes} "
             "scores: is the model made for these classes?"
         )
     return None

@@ -28,6 +28,7 @@ from calib.validation.results import Metric, OutputError, WorstSample
 from calib.validation.samples import SampleErrors, rank_samples
 from calib.validation.tasks import Context, Judge, Task, make_task
 from calib.validation.tensors import ErrorAccumulator
+from calib.wording import counted, inflected
 
 __all__ = ["Comparison", "PrecisionFindings"]
 
@@ -288,7 +289,8 @@ class Comparison:
     def doubts(self) -> tuple[str, ...]:
         """What makes FP32's own answers doubtful, and with them every verdict on another precision."""
         found = [
-            f"The FP32 model is already broken: {count} values of output {name!r} are NaN or infinite, "
+            f"The FP32 model is already broken: {counted(count, 'value[s]')} of output {name!r} "
+            f"{inflected(count, '[is|are]')} NaN or infinite, "
             f"first at {first}. Mend the model or the data before judging other precisions."
             for name, (count, first) in self._broken.items()
         ]

@@ -16,6 +16,7 @@ from calib.graph import FeedBuilder, OnnxModel, TensorSpec
 from calib.validation.batch_norms import FirstConv, NormFit
 from calib.validation.classification import baseline_warnings
 from calib.validation.data_probe import Preparation, Probe, better_than, rank
+from calib.wording import counted
 
 __all__ = ["Subject", "check_fit", "check_model"]
 
@@ -188,7 +189,9 @@ def _labels(subject: Subject, base: Preparation, output: str) -> list[Finding]:
         found.append(Finding("labels-outputs", "error", message, where, advice))
     elif names is not None and len(names) != base.classes:
         severity: Severity = "error" if len(names) > base.classes else "warning"
-        message = f"{len(names)} class names, {base.classes} outputs ({output!r})."
+        message = (
+            f"{counted(len(names), 'class name[s]')}, {counted(base.classes, 'output[s]')} ({output!r})."
+        )
         advice = "Is the model made for these classes? A background class makes one output more."
         found.append(Finding("labels-outputs", severity, message, where, advice))
     return found
@@ -209,7 +212,7 @@ def _accuracy(subject: Subject, base: Preparation) -> list[Finding]:
     if not found:
         accuracy = base.accuracy()
         assert accuracy is not None
-        text = f"FP32 top-1 is {_percent(accuracy)} on {len(labels)} samples."
+        text = f"FP32 top-1 is {_percent(accuracy)} on {counted(len(labels), 'sample[s]')}."
         found.append(Finding("accuracy", "note", text))
     return found
 
@@ -222,7 +225,7 @@ def _norms(fits: Sequence[NormFit], samples: int) -> list[Finding]:
     message = (
         f"The first BatchNorm gets values {first.std_ratio:.3g} times as spread as in training, and its "
         f"channels' means are off by {first.z_rms:.3g} standard deviations (root mean square of "
-        f"{first.channels} channels, {samples} samples)."
+        f"{counted(first.channels, 'channel[s]')}, {counted(samples, 'sample[s]')})."
     )
     if ratio < _OFF_RATIO and first.z_rms < _OFF_SHIFT:
         return [Finding("batchnorm", "note", message, (first.name,))]
@@ -267,7 +270,7 @@ def _better(tried: Sequence[Preparation]) -> list[Finding]:
     if ours is not None and theirs is not None and base.hits is not None:
         message = (
             f"{name} FP32 top-1 would be {_percent(theirs)} instead of {_percent(ours)} on the same "
-            f"{len(base.hits)} samples."
+            f"{counted(len(base.hits), 'sample[s]')}."
         )
         severity: Severity = "error" if theirs[0] - ours[0] >= _GAIN else "warning"
         return [Finding("preprocessing", severity, message, advice=advice)]

@@ -15,6 +15,7 @@ from calib.progress import track
 from calib.runners import OnnxRuntimeRunner, carrying
 from calib.validation.comparison import Comparison
 from calib.validation.subject import Subject, batches, size_of_batches
+from calib.wording import counted
 
 if TYPE_CHECKING:
     from calib.validation.tasks import Figure
@@ -114,7 +115,7 @@ def _findings(comparison: Comparison, samples: int, where: tuple[str, ...]) -> l
     ]
     if not isfinite(main.value):
         return found
-    return [*found, Finding("accuracy", "note", f"FP32 {_words(main)} on {samples} samples.")]
+    return [*found, Finding("accuracy", "note", f"FP32 {_words(main)} on {counted(samples, 'sample[s]')}.")]
 
 
 def _words(figure: Figure) -> str:

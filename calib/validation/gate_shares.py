@@ -23,6 +23,7 @@ from calib.validation.planning import required_samples
 from calib.validation.results import Metric
 from calib.validation.thresholds import plain
 from calib.validation.verdicts import GateOutcome, Verdict
+from calib.wording import counted
 
 __all__ = ["judge_agreement", "judge_drop", "judge_worst_class"]
 
@@ -175,7 +176,7 @@ def _advice(case: Case, table: PairedTable, test: NonInferiority) -> str:
         rate = (table.disagreements + 1) / (table.count + 1)
         try:
             needed = required_samples(margin, rate, alpha=case.alpha)
-            notes.append(f"about {needed} samples would decide it where the true drop is 0")
+            notes.append(f"about {counted(needed, 'sample[s]')} would decide it where the true drop is 0")
         except UsageError:
             notes.append("no number of samples can show that nothing at all was lost: allow a small drop")
     return "; ".join(notes)
@@ -229,7 +230,7 @@ def _class_reason(worst: ClassDrop, classes: int) -> str:
     points = moved if abs(worst.drop) < 1e-12 else f"{moved} points"
     return (
         f"of {classes} classes, class {worst.label} lost most: it {points} ({table.only_baseline} became "
-        f"wrong, {table.only_candidate} became right, of its {table.count} samples)"
+        f"wrong, {table.only_candidate} became right, of its {counted(table.count, 'sample[s]')})"
     )
 
 

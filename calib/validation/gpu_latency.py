@@ -24,6 +24,7 @@ from calib.validation.latency_conditions import (
 )
 from calib.validation.latency_ratios import compare_pairs, latency_ratio
 from calib.validation.speed_records import Latency, LatencyPart, LatencyRatio, Telemetry
+from calib.wording import counted
 
 __all__ = ["GpuLatency", "GpuLatencyPlan", "Sampler", "measure_gpu_latency"]
 
@@ -214,7 +215,8 @@ def measure_gpu_latency(
     if not len(runners) == len(feeds) == len(labels) == len(set(labels)) or not runners:
         raise UsageError(
             "GPU latency needs one batch and one label of its own for each runner, at least one; got "
-            f"{len(runners)} runners, {len(feeds)} batches and labels {list(labels)}."
+            f"{counted(len(runners), 'runner[s]')}, {counted(len(feeds), 'batch[es]')} and labels "
+            f"{list(labels)}."
         )
     measurement = _Measurement(runners, feeds, plan, now)
     warmup = measurement.warm_up()

@@ -10,6 +10,7 @@ from calib.validation.consistency import baseline_problems, figure_problems, mis
 from calib.validation.provenance import differing_keys
 from calib.validation.results import Metric, OutputError, PrecisionRun, Results
 from calib.validation.verdicts import GateOutcome, Verdict
+from calib.wording import counted
 
 __all__ = ["check_identity", "check_integrity"]
 
@@ -33,8 +34,10 @@ def check_integrity(results: Results) -> tuple[GateOutcome, ...]:
     """
     broken = _sample_problem(results)
     return (
-        _outcome("samples", broken, f"{len(results.sample_ids)} samples"),
-        _outcome("runs", _run_problem(results), f"{len(results.runs)} runs with an FP32 reference"),
+        _outcome("samples", broken, counted(len(results.sample_ids), "sample[s]")),
+        _outcome(
+            "runs", _run_problem(results), f"{counted(len(results.runs), 'run[s]')} with an FP32 reference"
+        ),
         *(
             _outcome(
                 "values",
@@ -108,7 +111,10 @@ def _output_problem(output: OutputError) -> str:
         return f"{name}: {count} of {output.elements} values are NaN or infinite, the reference's are not"
     if output.reference_non_finite:
         count = output.reference_non_finite
-        return f"{name}: {count} values are NaN or infinite in FP32 already: the model or the data is broken"
+        return (
+            f"{name}: {counted(count, 'value[s] [is|are]')} NaN or infinite in FP32 already: the "
+            "model or the data is broken"
+        )
     figures = (output.sqnr_db, output.cosine, output.max_abs, output.mean_abs)
     if any(figure is not None and not math.isfinite(figure) for figure in figures):
         return f"{name}: its error is not finite"

@@ -15,6 +15,7 @@ from calib.runners import Runner
 from calib.validation.latency_ratios import compare_pairs, ratio_sentence
 from calib.validation.results import Latency, PrecisionRun
 from calib.validation.speed_records import LatencyRatio
+from calib.wording import counted
 
 __all__ = [
     "LatencyPlan",
@@ -89,8 +90,9 @@ def measure_latency(
     """
     if len(runners) != len(feeds) or not plan.count:
         raise UsageError(
-            f"Latency needs one batch for each runner and a count above 0, got {len(runners)} runners, "
-            f"{len(feeds)} batches and count {plan.count}."
+            "Latency needs one batch for each runner and a count above 0, got "
+            f"{counted(len(runners), 'runner[s]')}, "
+            f"{counted(len(feeds), 'batch[es]')} and count {plan.count}."
         )
     marks = [simulated] * len(runners) if isinstance(simulated, bool) else simulated
     start = now()

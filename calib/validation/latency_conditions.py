@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calib.validation.speed_records import Telemetry
+from calib.wording import counted
 
 if TYPE_CHECKING:
     from calib.engine.telemetry import GpuReading, GpuReadings
@@ -123,5 +124,6 @@ def spread_warnings(label: str, times_ms: Sequence[float]) -> tuple[str, ...]:
         return ()
     return (
         f"{label}: latency is unstable, coefficient of variation {variation * 100:.1f} % over "
-        f"{len(times_ms)} batches. Lock the clocks, keep other work off the machine, or measure longer.",
+        f"{counted(len(times_ms), 'batch[es]')}. Lock the clocks, keep other work off the machine, or "
+        "measure longer.",
     )

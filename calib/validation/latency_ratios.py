@@ -9,6 +9,7 @@ import numpy as np
 
 from calib.errors import UsageError
 from calib.validation.speed_records import LatencyRatio
+from calib.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,7 +100,7 @@ def latency_ratio(
     first, second = np.asarray(times_ms, np.float64), np.asarray(against_ms, np.float64)
     ratio = float(np.median(first) / np.median(second))
     if len(first) < _FEWEST_ROUNDS:
-        method = f"no interval: {len(first)} rounds, at least {_FEWEST_ROUNDS} are needed"
+        method = f"no interval: {counted(len(first), 'round[s]')}, at least {_FEWEST_ROUNDS} are needed"
         return LatencyRatio(candidate, against, ratio, None, None, confidence, method)
     low, high = _interval(first, second, confidence, resamples, seed)
     method = f"percentile bootstrap of rounds: {len(first)} rounds, {resamples} resamples, seed {seed}"

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from calib.errors import ValidationError
 from calib.validation.results import PrecisionRun, Results
+from calib.wording import counted, inflected
 
 __all__ = [
     "SHARE_METRICS",
@@ -80,7 +81,9 @@ def unpack_powers(lines: Sequence[str], count: int, source: str = "errors") -> n
     packed = _decoded(lines, source)
     if len(packed) != 8 * count:
         raise ValidationError(
-            f"{source}: {len(packed)} bytes of packed errors do not fit {count} samples, which take "
+            f"{source}: {counted(len(packed), 'byte[s]')} of packed errors "
+            f"{inflected(len(packed), '[does|do]')} not fit "
+            f"{counted(count, 'sample[s]')}, which take "
             f"{8 * count}. The file was cut or edited: make it again."
         )
     return np.frombuffer(packed, "<f4").reshape(2, count).astype(np.float64)
@@ -110,7 +113,9 @@ def unpack_hits(lines: Sequence[str], count: int, source: str = "outcomes") -> n
     packed = _decoded(lines, source)
     if len(packed) != (count + 7) // 8:
         raise ValidationError(
-            f"{source}: {len(packed)} bytes of packed answers do not fit {count} samples, which take "
+            f"{source}: {counted(len(packed), 'byte[s]')} of packed answers "
+            f"{inflected(len(packed), '[does|do]')} not fit "
+            f"{counted(count, 'sample[s]')}, which take "
             f"{(count + 7) // 8}. The file was cut or edited: make it again."
         )
     bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=count)
@@ -155,7 +160,8 @@ def answer_hits(results: Results, run: PrecisionRun) -> npt.NDArray[np.bool_] | 
         return None
     if not len(run.predictions) == len(results.labels) == count:
         raise ValidationError(
-            f"{run.label} has {len(run.predictions)} answers and {len(results.labels)} labels for {count} "
+            f"{run.label} has {counted(len(run.predictions), 'answer[s]')} and "
+            f"{counted(len(results.labels), 'label[s]')} for {count} "
             "samples: the results file was cut or edited. Run the validation again."
         )
     predictions, labels = np.asarray(run.predictions, np.int64), np.asarray(results.labels, np.int64)

@@ -26,6 +26,7 @@ from calib.validation.simulations import Simulations, simulation_sentence
 from calib.validation.speed_records import EngineRecord
 from calib.validation.timing import Timing
 from calib.validation.variants import Variant
+from calib.wording import counted
 
 __all__ = ["Once", "PeerFindings", "Peers", "find_peers", "make_peers", "rebuild", "shared_runners"]
 
@@ -287,7 +288,7 @@ def rebuild_sentence(found: RebuildRecord) -> str:
     if levels:
         parts.append(f"outputs are {min(levels):.3g} dB or more from the first build's")
     if any(found.changed_answers):
-        parts.append(f"up to {max(found.changed_answers)} answers differ")
+        parts.append(f"up to {counted(max(found.changed_answers), 'answer[s] differ[s|]')}")
     if found.median_ms:
         parts.append(f"latency differs by up to {max(found.median_ms) / min(found.median_ms):.3g} times")
     said = "; ".join(parts) or "no figure and no output differs"

@@ -11,6 +11,7 @@ from calib.validation.outcomes import SHARE_METRICS, hits_of
 from calib.validation.paired import PairedTable
 from calib.validation.results import PrecisionRun, Results
 from calib.validation.spread_planning import LEAST_SAMPLES, pilot_spread, samples_for_spread
+from calib.wording import counted
 
 __all__ = ["SamplePlan", "pilot_table", "plan_samples", "required_samples"]
 
@@ -244,7 +245,10 @@ def _by_spread(
     if samples == LEAST_SAMPLES:
         notes.append(f"fewer than {LEAST_SAMPLES} samples are too few for a bootstrap")
     if spread.units < _FEW_UNITS:
-        notes.append(f"the pilot has only {spread.units} samples or pairs: plan with the cautious figure")
+        notes.append(
+            f"the pilot has only {counted(spread.units, 'sample[s] or pair[s]')}: plan with the "
+            "cautious figure"
+        )
     return SamplePlan(
         samples=samples,
         cautious_samples=cautious,
@@ -252,7 +256,10 @@ def _by_spread(
         margin=margin,
         expected_drop=expected_drop,
         disagreement=None,
-        source=f"pilot: {spread.run.label} on {spread.samples} samples, {spread.resamples} resamples",
+        source=(
+            f"pilot: {spread.run.label} on {counted(spread.samples, 'sample[s]')}, "
+            f"{spread.resamples} resamples"
+        ),
         power=power,
         alpha=alpha,
         pilot_samples=spread.samples,
@@ -274,7 +281,10 @@ def _disagreement(
     if pilot is not None:
         chosen, table = pilot_table(pilot, metric, run)
         upper = share_interval(table.disagreements, table.count).high
-        source = f"pilot: {chosen.label} on {table.count} samples, {table.disagreements} disagree"
+        source = (
+            f"pilot: {chosen.label} on {counted(table.count, 'sample[s]')}, "
+            f"{counted(table.disagreements, 'disagree[s|]')}"
+        )
         return table.disagreements / max(1, table.count), upper, source, table
     if disagreement is not None:
         return disagreement, None, "given", None

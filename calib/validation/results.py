@@ -20,6 +20,7 @@ from calib.validation.columns import ColumnGroup
 from calib.validation.metric_records import ClassFigure, Draws, Metric
 from calib.validation.peer_records import KernelDifference, RebuildRecord, SimulationDifference
 from calib.validation.speed_records import EngineRecord, Latency, LatencyPart, LatencyRatio, Telemetry
+from calib.wording import counted
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -353,11 +354,10 @@ def explain_faults(error: _PydanticError, source: str, what: str) -> str:
     """
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "the whole file"
-    return f"{source} is not a calib {what}: {place}: {first['msg']} ({_faults(error.error_count())})."
-
-
-def _faults(count: int) -> str:
-    return "1 fault" if count == 1 else f"{count} faults"
+    return (
+        f"{source} is not a calib {what}: {place}: {first['msg']} "
+        f"({counted(error.error_count(), 'fault[s]')})."
+    )
 
 
 def write_results(results: Results, path: str | os.PathLike[str]) -> Path:

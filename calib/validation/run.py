@@ -31,6 +31,7 @@ from calib.validation.results import (
 )
 from calib.validation.subject import Subject, data_name, open_subject
 from calib.validation.variants import Variant
+from calib.wording import counted
 
 if TYPE_CHECKING:
     from calib.graph import FeedBuilder, OnnxModel
@@ -240,7 +241,11 @@ class _ValidationRun:
         if fixed is None or fixed == self._options.batch_size == self._options.latency.batch_size:
             return ()
         missing = -len(self._subject.dataset) % fixed
-        filled = f"; the last batch was filled up with {missing} repeats, not counted" if missing else ""
+        filled = (
+            f"; the last batch was filled up with {counted(missing, 'repeat[s]')}, not counted"
+            if missing
+            else ""
+        )
         return (f"The model insists on batches of {fixed}, which was used throughout{filled}.",)
 
     def _runs(self, found: Measured) -> tuple[PrecisionRun, ...]:

@@ -14,6 +14,7 @@ from calib.data.task_options import TaskOptions, parse_task
 from calib.errors import DatasetError, UsageError
 from calib.validation.results import DatasetRecord
 from calib.validation.tasks import Context
+from calib.wording import counted, inflected
 
 __all__ = ["Subject", "batches", "data_name", "latency_batch", "open_subject", "size_of_batches"]
 
@@ -122,7 +123,10 @@ def _chosen(dataset: Dataset, samples: int | None, seed: int | None, exclude: fr
     rest = dataset if len(kept) == len(dataset) else dataset.subset(kept)
     if len(kept) < len(dataset):
         left_out = len(dataset) - len(kept)
-        rest = rest.with_notes(f"Left out {left_out} of {len(dataset)} samples: they were calibrated on.")
+        rest = rest.with_notes(
+            f"Left out {left_out} of {counted(len(dataset), 'sample[s]')}: "
+            f"{inflected(left_out, '[it was|they were]')} calibrated on."
+        )
     if samples is None:
         return rest
     if samples > len(rest):

@@ -24,6 +24,7 @@ from calib.data import Array
 from calib.errors import ValidationError
 from calib.validation.columns import ColumnErrors
 from calib.validation.results import OutputError
+from calib.wording import counted
 
 __all__ = [
     "ErrorAccumulator",
@@ -177,7 +178,8 @@ class ErrorAccumulator:
         """What kind of comparison it was, and what a reader must know of it."""
         if self._rows_lost or self._rows_gained:
             return "rows differ", (
-                f"{self._rows_lost} rows lost and {self._rows_gained} rows gained against the baseline: "
+                f"{counted(self._rows_lost, 'row[s]')} lost and "
+                f"{counted(self._rows_gained, 'row[s]')} gained against the baseline: "
                 "values of different rows cannot be compared"
             )
         only_candidate = self._broken - self._both_broken

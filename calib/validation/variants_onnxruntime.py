@@ -12,6 +12,7 @@ from calib.validation.naming import RunName
 from calib.validation.options import Options
 from calib.validation.provenance import Calibration
 from calib.validation.variants import Variant
+from calib.wording import counted
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel, QuantizedModel
@@ -89,7 +90,7 @@ def _half(model: OnnxModel, calibrations: Sequence[Calibration], threads: int | 
     half = convert_float16(model, ranges=None if ranges is None else ranges.path)
     runner = OnnxRuntimeRunner(half.model, "fp16", threads=threads)
     source = "without ranges" if ranges is None else f"by the ranges of {ranges.path.name}"
-    nodes = f"{half.converted} nodes, {len(half.kept)} kept in float32"
+    nodes = f"{counted(half.converted, 'node[s]')}, {len(half.kept)} kept in float32"
     description = f"Converted from FP32 {source}: {nodes}; {runner.note}."
     return _variant(RunName("fp16"), runner, description)
 
@@ -138,7 +139,7 @@ def _simulated(quantized: QuantizedModel, calibration: Calibration, threads: int
     description = (
         f"Scales of {calibration.path.name} ({calibration.cache.header}) as {len(quantized.pairs)} Q/DQ "
         f"pairs, {len(quantized.activations)} of them on activations; "
-        f"{left} quantizable nodes left in float; {runner.note}."
+        f"{counted(left, 'quantizable node[s]')} left in float; {runner.note}."
     )
     label = calibration.run.label
     warnings = (
@@ -157,7 +158,7 @@ def _attention(model: OnnxModel) -> tuple[str, ...]:
         return ()
     return (
         "INT8 is simulated as TensorRT 10 and 11 compute it. For TensorRT 8.6 calib quantize leaves "
-        f"{count} nodes of attention, or around it, in float, which it runs faster in FP16.",
+        f"{counted(count, 'node[s]')} of attention, or around it, in float, which it runs faster in FP16.",
     )
 
 
@@ -167,4 +168,7 @@ def _left_in_float(label: str, quantized: QuantizedModel) -> tuple[str, ...]:
     shown = "; ".join(f"{left.node} ({left.reason})" for left in quantized.left_float[:5])
     more = len(quantized.left_float) - 5
     rest = f"; and {more} more" if more > 0 else ""
-    return (f"{label} leaves {len(quantized.left_float)} quantizable nodes in float: {shown}{rest}.",)
+    return (
+        f"{label} leaves {counted(len(quantized.left_float), 'quantizable node[s]')} in float: "
+        f"{shown}{rest}.",
+    )

@@ -55,7 +55,7 @@ class TestPadding:
             (([1], [1, 2]), None, r"file1 has shape \(2,\), but file0 .* \(1,\).*declare padding"),
             (([[1, 2]], [[1, 2, 3]]), Padding(), r"differ in more than the padded axis 0"),
             (([1], [[1]]), Padding(), "differ in more than"),
-            (([1], [2]), Padding((1,)), "has 1 axes, there is no axis 1"),
+            (([1], [2]), Padding((1,)), "has 1 axis, there is no axis 1"),
             (([1], [2]), Padding(value=0.5), r"the value 0\.5 of input 'x' does not fit its type int64"),
         ],
     )

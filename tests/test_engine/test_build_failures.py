@@ -88,7 +88,7 @@ def test_parser_errors_name_the_node(install_tensorrt: InstallTensorRT, network:
     first, second, third, *_ = str(caught.value).splitlines()
     assert first == f"TensorRT 8.6.0 cannot parse {network}:"
     assert second == "  Relu 'relu2' (node 4): Assertion failed: no importer [UNSUPPORTED_NODE]"
-    assert third == "  operators that its parser has no importer for: Relu (2 nodes), Flatten (1 nodes)"
+    assert third == "  operators that its parser has no importer for: Relu (2 nodes), Flatten (1 node)"
 
 
 def test_a_node_without_a_name_is_named_by_its_output(

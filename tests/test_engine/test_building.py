@@ -236,7 +236,7 @@ def test_how_the_cache_fits_is_told(install_tensorrt: InstallTensorRT, network: 
     partly = CalibrationCache({"x": 0.1, "c1": 0.0, "stranger": 0.3})
     notes = calib.build(network, precision="best", cache=partly).record.notes
     assert any("2 matched, 1 only in the cache, 7 only in the model" in note for note in notes)
-    assert "1 entries hold scales that INT8 cannot use: c1" in notes
+    assert "1 entry holds a scale that INT8 cannot use: c1" in notes
 
 
 class Native:
@@ -314,7 +314,7 @@ def test_the_cache_is_completed_for_helper_layers(install_tensorrt: InstallTenso
     helper = "(Unnamed Layer* 7) [Shuffle]_output"
     # Tensors of the model that have no row get none: r1, p1 and the others.
     assert trt.builds[0]["rows"] == ["x", "c1", "f", helper]
-    assert f"1 rows for helper layers added: {helper}" in record.notes
+    assert f"1 row for helper layers added: {helper}" in record.notes
 
 
 def test_missing_scales_are_counted(install_tensorrt: InstallTensorRT, network: Path, cache: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_cache_that_tensorrt_refuses(gpu: FakeGpu) -> None:
     old = cache_calibrator(make_api("10.3.0"), CalibrationCache({"x": 0.5}, version="8.6.0"))
     assert "Calibration failure" in (Calibration(gpu).run("10.3.0", old) or "")
     assert old.asked == 1
-    message = r"TensorRT 10\.3\.0 did not take .*TRT-8600-EntropyCalibration2, 1 tensors.*headed TRT-100300-"
+    message = r"TensorRT 10\.3\.0 did not take .*TRT-8600-EntropyCalibration2, 1 tensor.*headed TRT-100300-"
     with pytest.raises(EngineError, match=rf"{message}EntropyCalibration2.*--tensorrt 10\.3\.0"):
         old.raise_failure()
     fitting = cache_calibrator(make_api(), CalibrationCache({"x": 0.5}))

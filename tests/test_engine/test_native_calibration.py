@@ -202,7 +202,7 @@ def test_the_command(
     run = CliRunner().invoke(app, [*given, "--method", "entropy1"])
     assert run.exit_code == 0, run.output
     assert run.output.startswith(
-        "1 tensors calibrated by TensorRT 8.6.0 (entropy1) on 64 samples in 2 batches on Fake GPU."
+        "1 tensor calibrated by TensorRT 8.6.0 (entropy1) on 64 samples in 2 batches on Fake GPU."
     )
     assert "(TRT-8600-EntropyCalibration)" in run.output
     told = json.loads(CliRunner().invoke(app, [*given, "--json"]).output)

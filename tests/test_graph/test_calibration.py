@@ -93,7 +93,7 @@ def test_tensor_that_is_zero_throughout_is_zero_and_reported(tmp_path: Path) -> 
     result = calib.calibrate(path, dataset(8), out=tmp_path / "m.cache")
     assert result.zero_tensors == ("dead",)
     assert result.cache.bits("dead") == "0"
-    assert any("1 tensors are zero on all 8 samples" in note and "dead" in note for note in result.notes)
+    assert any("1 tensor is zero on all 8 samples" in note and "dead" in note for note in result.notes)
     assert result.cache["c"] > 0
 
 

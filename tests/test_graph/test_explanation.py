@@ -80,7 +80,7 @@ def test_pairs_in_a_subgraph_are_found() -> None:
     proto.graph.initializer.append(numpy_helper.from_array(np.float32(0.1), "s"))
     proto.graph.initializer.append(numpy_helper.from_array(np.int8(0), "z"))
     with pytest.raises(
-        ModelError, match=r"already has 1 QuantizeLinear.* on 1 tensors, the first of them 'c'"
+        ModelError, match=r"already has 1 QuantizeLinear.* on 1 tensor, the first of them 'c'"
     ):
         quantize_model(in_memory(proto), {"x": 0.02})
 
@@ -92,7 +92,7 @@ def test_integer_operators_count_as_quantized() -> None:
         {"q": None, "s": None, "z": None},
         types={"q": TensorProto.UINT8, "z": TensorProto.UINT8},
     )
-    with pytest.raises(ModelError, match=r"already has 1 .*integer nodes, on 1 tensors.*'x'"):
+    with pytest.raises(ModelError, match=r"already has 1 .*integer nodes, on 1 tensor.*'x'"):
         quantize_model(in_memory(proto), {"x": 0.02})
 
 

@@ -260,7 +260,7 @@ def test_a_real_resnet18() -> None:
             "1x12",
             {"output_names": ["a", "b"]},
             UsageError,
-            r"--output-names gives 2 names \(a, b\), but the network has 1 outputs: output",
+            r"--output-names gives 2 names \(a, b\), but the network has 1 output: output",
         ),
         ("Perceptron", "1x12", {"dynamic": "y:0=batch"}, UsageError, "names input 'y'; the inputs are x"),
     ],

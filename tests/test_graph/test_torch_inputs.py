@@ -133,7 +133,7 @@ def test_names_of_networks(source: str, name: str) -> None:
 def test_names_of_outputs() -> None:
     assert output_names(["out", "x"], None, ["x"]) == ["out", "x_out"]
     assert output_names(["out", "aux"], ["a", "b"], ["x"]) == ["a", "b"]
-    with pytest.raises(UsageError, match=r"--output-names gives 1 names \(a\), but .* 2 outputs: out, aux"):
+    with pytest.raises(UsageError, match=r"--output-names gives 1 name \(a\), but .* 2 outputs: out, aux"):
         output_names(["out", "aux"], ["a"], ["x"])
     with pytest.raises(UsageError, match="--output-names: x is taken already"):
         output_names(["out"], ["x"], ["x"])

@@ -77,11 +77,11 @@ Latency:
   INT8: 2.00 ms → 1.90 ms: 0.9500 times (0.9400 to 0.9600, 95% interval), builds differ by up to 1.060 times: within the noise
   FP16: not compared: another device: NVIDIA H200 before, NVIDIA L4 now
 Engines:
-  INT8: 2.00 KiB → 1.00 KiB; INT8 layers 30 of 40 → 29 of 41; 1 nodes compute in another precision: conv2 INT8 → FP16
+  INT8: 2.00 KiB → 1.00 KiB; INT8 layers 30 of 40 → 29 of 41; 1 node computes in another precision: conv2 INT8 → FP16
 Gates:
   fail       max_drop top1: INT8 against old results, at most 1 point
              top1 fell
-1 figures are the same.
+1 figure is the same.
 Only in the old results: INT8 minmax."""  # noqa: E501
 
 

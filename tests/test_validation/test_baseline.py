@@ -69,7 +69,7 @@ class TestPackedAnswers:
         with pytest.raises(ValidationError, match="here: the packed values are not base64"):
             unpack_hits(("!",), 3, "here")
         with pytest.raises(
-            ValidationError, match="1 bytes of packed answers do not fit 9 samples, which take 2"
+            ValidationError, match="1 byte of packed answers does not fit 9 samples, which take 2"
         ):
             unpack_hits(("oA==",), 9)
 

@@ -140,7 +140,7 @@ class TestCounter:
         counter.add(top_classes(np.array([[1.0, 1.0], [0.0, 1.0]])), np.array([1, 1]), None)
         (top1,) = counter.metrics(True, None)
         assert (top1.value, top1.ties) == (0.5, 1)
-        assert top1.note == "1 samples tie for top-1: the lowest class number wins"
+        assert top1.note == "1 sample ties for top-1: the lowest class number wins"
 
     def test_no_answer_is_wrong_and_agrees_with_nothing(self) -> None:
         broken = top_classes(np.full((2, 3), np.nan))

@@ -180,7 +180,7 @@ class TestWarnings:
 
         found = compared(data, broken, baseline=broken)
         (warning,) = found.warnings()
-        assert warning.startswith("The FP32 model is already broken: 1 values of output 'y' are NaN")
+        assert warning.startswith("The FP32 model is already broken: 1 value of output 'y' is NaN")
         assert "first at sample d: x[6]" in warning
         assert found.findings[1].output_errors()[0].verdict == "both not finite"
 

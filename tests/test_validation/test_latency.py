@@ -139,7 +139,7 @@ def test_a_plan_that_cannot_be_meant(wrong: dict[str, int]) -> None:
 
 
 def test_one_batch_for_each_runner() -> None:
-    with pytest.raises(UsageError, match=r"one batch for each runner .* got 2 runners, 1 batches"):
+    with pytest.raises(UsageError, match=r"one batch for each runner .* got 2 runners, 1 batch "):
         measure_latency(Bench(a=[1], b=[1]).runners, [FEEDS], LatencyPlan(), simulated=False)
 
 

@@ -189,7 +189,7 @@ class TestResults:
     def test_keep_float_leaves_layers_out(self, work: Path) -> None:
         results = run(work, precisions=["int8"], keep_float=["conv1"], latency_count=0)
         assert precision(results, "int8").quantized_tensors == 5
-        assert any("INT8 leaves 1 quantizable nodes in float: conv1" in w for w in results.warnings)
+        assert any("INT8 leaves 1 quantizable node in float: conv1" in w for w in results.warnings)
 
     def test_the_command_repeats_the_run(self, work: Path) -> None:
         results = run(work, precisions=["fp32", "int8"], allow_overlap=True, keep_float=["conv1"])

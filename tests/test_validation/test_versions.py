@@ -210,7 +210,7 @@ UNFAIR: dict[str, tuple[Change, str]] = {
     ),
     "labels": (
         lambda r: replace(r, labels=(5, *(r.labels or ())[1:])),
-        r"labels: 360 labels → 360 labels \(1 labels differ\)",
+        r"labels: 360 labels → 360 labels \(1 label differs\)",
     ),
     "no labels": (lambda r: made.restated(replace(r, labels=None)), "labels: 360 labels → none"),
     "data": (

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calib.wording import counted
+
 if TYPE_CHECKING:
     from calib.calibrators.cache_convert import ReadCache
 
@@ -76,8 +78,13 @@ def convert_command(
         "dropped": dropped,
         "notes": notes,
     }
-    lines = [f"{out}: {target}, {cache.header + ', ' if target == 'tensorrt' else ''}{len(cache)} tensors"]
-    lines += [names_line(f"{len(dropped)} unusable entries left out", dropped)] if dropped else []
+    lines = [
+        f"{out}: {target}, "
+        f"{cache.header + ', ' if target == 'tensorrt' else ''}{counted(len(cache), 'tensor[s]')}"
+    ]
+    lines += (
+        [names_line(f"{counted(len(dropped), 'unusable entr[y|ies]')} left out", dropped)] if dropped else []
+    )
     emit(payload, lines, as_json)
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calib.wording import counted
+
 if TYPE_CHECKING:
     from calib.calibrators.cache_diff import CacheDiff
 
@@ -71,7 +73,10 @@ def _draw(diff: CacheDiff) -> None:
             ],
         )
         typer.echo()
-    typer.echo(f"{len(diff.ratios)} tensors in both: {diff.equal} equal bit for bit, {len(different)} not.")
+    typer.echo(
+        f"{counted(len(diff.ratios), 'tensor[s]')} in both: {diff.equal} equal bit for bit, "
+        f"{len(different)} not."
+    )
     if different:
         typer.echo(
             f"Furthest apart by the factor {diff.largest_factor:.6g}, median {diff.median_factor:.6g}."

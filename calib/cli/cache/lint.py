@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calib.wording import inflected
+
 if TYPE_CHECKING:
     from calib.calibrators.cache_lint import Finding, Severity
     from calib.graph.cache_model import NameComparison
@@ -93,12 +95,10 @@ def _text(findings: list[Finding], comparison: NameComparison | None) -> str:
     if comparison is not None:
         lines.append(comparison.summary)
     severities = [finding.severity for finding in findings]
-    lines.append(", ".join(_plural(severities.count(severity), severity) for severity in _ORDER) + ".")
+    counts = {severity: severities.count(severity) for severity in _ORDER}
+    shown = (f"{count or 'no'} {inflected(count, severity + '[s]')}" for severity, count in counts.items())
+    lines.append(", ".join(shown) + ".")
     return "\n".join(lines)
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count or 'no'} {word}{'' if count == 1 else 's'}"
 
 
 def _json(file: Path, findings: list[Finding], comparison: NameComparison | None, strict: bool) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calib.wording import counted
+
 if TYPE_CHECKING:
     from calib.calibrators import CalibrationCache
     from calib.graph import CalibrationResult
@@ -67,9 +69,13 @@ def merge_command(
     }
     lines = [
         header_line(out, merged.cache),
-        names_line(f"{len(merged.conflicts)} tensors differed ({policy} taken)", merged.conflicts),
+        names_line(
+            f"{counted(len(merged.conflicts), 'tensor[s]')} differed ({policy} taken)", merged.conflicts
+        ),
     ]
-    lines += [names_line(f"{len(dropped)} unusable entries left out", dropped)] if dropped else []
+    lines += (
+        [names_line(f"{counted(len(dropped), 'unusable entr[y|ies]')} left out", dropped)] if dropped else []
+    )
     emit(payload, lines, as_json)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from calib.calibrators import CalibrationCache, sidecar_path
 from calib.errors import UsageError
 from calib.files import check_writable
+from calib.wording import counted
 
 __all__ = [
     "check_output",
@@ -66,7 +67,7 @@ def printable(name: str) -> str:
 def header_line(path: Path, cache: CalibrationCache) -> str:
     """One line on a cache: file, version, algorithm, number of entries."""
     version = f"TensorRT {cache.version}" if cache.version else f"TensorRT version unknown ({cache.header})"
-    return f"{path}: {version}, {cache.algorithm}, {len(cache)} tensors"
+    return f"{path}: {version}, {cache.algorithm}, {counted(len(cache), 'tensor[s]')}"
 
 
 def names_line(title: str, names: Sequence[str]) -> str:

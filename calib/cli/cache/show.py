@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calib.wording import counted
+
 if TYPE_CHECKING:
     from calib.calibrators import CalibrationCache, Sidecar
     from calib.calibrators.cache_table import CacheRow
@@ -77,7 +79,7 @@ def _draw(
         typer.echo("This file was changed after its calibration: the line above is about another content.")
     unusable = sum(bool(row.unusable) for row in rows)
     if unusable:
-        typer.echo(f"{unusable} scales cannot be used.")
+        typer.echo(f"{counted(unusable, 'scale[s]')} cannot be used.")
     typer.echo()
     columns = 4 if is_narrow() else 5
     print_table(
@@ -92,7 +94,8 @@ def _draw(
 def _provenance(sidecar: Sidecar) -> str:
     source = f"{sidecar.dataset} ({sidecar.recipe})" if sidecar.recipe else sidecar.dataset
     return (
-        f"Made from {sidecar.model} on {sidecar.samples} samples of {source} by {sidecar.method}, "
+        f"Made from {sidecar.model} on {counted(sidecar.samples, 'sample[s]')} of {source} by "
+        f"{sidecar.method}, "
         f"batches of {sidecar.batch_size}, {sidecar.created}, calib {sidecar.calib_version}"
     )
 

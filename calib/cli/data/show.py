@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calib.wording import counted
+
 if TYPE_CHECKING:
     from calib.data import Dataset
     from calib.data.overview import Figures, InputFigures, LabelFigures, Overview
@@ -51,7 +53,7 @@ def show_command(
     else:
         _print(overview, use)
         if sheet is not None:
-            typer.echo(f"Contact sheet of {sheet.pictures} samples: {out}")
+            typer.echo(f"Contact sheet of {counted(sheet.pictures, 'sample[s]')}: {out}")
             for note in sheet.notes:
                 typer.echo(f"  {note}")
 
@@ -81,7 +83,7 @@ def _drawn(dataset: Dataset, samples: int, use: str, out: Path) -> Sheet:
     from calib.data.sheet import draw_sheet
     from calib.files import write_bytes
 
-    sheet = draw_sheet(dataset, samples, title=f"{dataset.name}, {use}: {len(dataset)} samples")
+    sheet = draw_sheet(dataset, samples, title=f"{dataset.name}, {use}: {counted(len(dataset), 'sample[s]')}")
     write_bytes(out, sheet.png)
     return sheet
 
@@ -105,7 +107,7 @@ def _print(overview: Overview, use: str) -> None:
     from calib.cli.cache.output import print_table, printable
 
     scope = "" if overview.read == overview.samples else f"; values of {overview.read}, spread evenly"
-    typer.echo(f"{printable(overview.name)}, {use}: {overview.samples} samples{scope}")
+    typer.echo(f"{printable(overview.name)}, {use}: {counted(overview.samples, 'sample[s]')}{scope}")
     typer.echo()
     rows = [row for found in overview.inputs for row in _rows(found)]
     print_table(("Input", "Type", "Shape", "Min", "Mean", "Max", "Std", "Not finite"), rows)
@@ -145,14 +147,14 @@ def _labels(labels: LabelFigures, names: tuple[str, ...] | None) -> list[str]:
         counts = sorted(labels.counts.items(), key=lambda item: -item[1])
         shown = ", ".join(f"{printable(_named(number, names))}: {count}" for number, count in counts[:_SHOWN])
         more = f" and {len(counts) - _SHOWN} more (--json has all)" if len(counts) > _SHOWN else ""
-        lines.append(f"{len(counts)} classes, {unit} each: {shown}{more}")
+        lines.append(f"{counted(len(counts), 'class[es]')}, {unit} each: {shown}{more}")
     elif labels.lowest is not None:
         what = "text lengths" if labels.kind == "texts" else f"labels ({labels.kind})"
         lines.append(f"{what} from {labels.lowest:g} to {labels.highest:g}")
     else:
         lines.append("no labels")
     if labels.missing and labels.kind != "none":
-        lines.append(f"{labels.missing} samples have no label")
+        lines.append(counted(labels.missing, "sample[s] [has|have] no label"))
     return lines
 
 

@@ -19,6 +19,7 @@ from calib.data.sources.kept import Kept
 from calib.data.sources.labels import check_labels, label_values, read_label_file
 from calib.data.sources.stored import StoredArray, open_npy, open_stored
 from calib.errors import DatasetError
+from calib.wording import counted
 
 __all__ = ["ArraysSource"]
 
@@ -196,8 +197,14 @@ def _npy_files(folder: Path, label_file: Path | None) -> tuple[list[Path], tuple
     files.sort(key=lambda file: natural(file.name))
     spare = sorted(entry.name for entry in set(entries).difference(files))
     if not files:
-        raise DatasetError(f"No samples: {folder} holds no .npy files ({len(spare)} other entries).")
-    notes = (f"Passed over {len(spare)} entries of {folder.name}: {listed(spare)}.",) if spare else ()
+        raise DatasetError(
+            f"No samples: {folder} holds no .npy files ({counted(len(spare), 'other entr[y|ies]')})."
+        )
+    notes = (
+        (f"Passed over {counted(len(spare), 'entr[y|ies]')} of {folder.name}: {listed(spare)}.",)
+        if spare
+        else ()
+    )
     return files, notes
 
 

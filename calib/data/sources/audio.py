@@ -22,6 +22,7 @@ from calib.data.sources.kept import Kept
 from calib.data.sources.labels import labels_beside, number_classes
 from calib.data.sources.wav import mono, open_wav
 from calib.errors import DatasetError
+from calib.wording import counted
 
 __all__ = ["AudioSource"]
 
@@ -94,7 +95,7 @@ class AudioSource(SourceModel):
             load=samples.load,
             labels=None if labels is None else tuple(labels[window.file] for window in windows),
             class_names=class_names,
-            notes=(f"{len(lengths)} wav files, {len(windows)} samples.", *notes),
+            notes=(f"{counted(len(lengths), 'wav file[s]')}, {counted(len(windows), 'sample[s]')}.", *notes),
             description=self.description(opening),
             content=samples.content,
             groups=None if self.window is None else tuple(window.file for window in windows),

@@ -12,6 +12,7 @@ from calib.data.sources.labels import labels_of_texts, read_class_names
 from calib.data.sources.lists import ListRow, inside_folder, read_list
 from calib.data.sources.pictures import ENDINGS, image_dataset, usable_images
 from calib.errors import DatasetError
+from calib.wording import counted
 
 if TYPE_CHECKING:
     from calib.data.sources.images import ImagesSource
@@ -54,7 +55,7 @@ def open_list(source: ImagesSource, opening: Opening) -> Dataset:
         labels,
         findings=findings,
         class_names=names,
-        notes=[f"{path.name} names {len(rows)} images; {len(kept)} are used."],
+        notes=[f"{path.name} names {counted(len(rows), 'image[s]')}; {counted(len(kept), '[is|are]')} used."],
         facts=facts,
     )
 

@@ -16,6 +16,7 @@ from calib.data.sources.base import Opening, RelativePath, listed, printable
 from calib.data.sources.stored import open_npy
 from calib.data.sources.texts import read_text
 from calib.errors import DatasetError
+from calib.wording import counted
 
 __all__ = [
     "ClassNames",
@@ -184,7 +185,8 @@ def _csv_rows(path: Path) -> dict[int, list[str]]:
 def _in_order(path: Path, rows: Mapping[int, list[str]], count: int) -> list[str]:
     if len(rows) != count:
         raise DatasetError(
-            f"{path} has {len(rows)} labels for {count} samples. Give one a line, or file,label."
+            f"{path} has {counted(len(rows), 'label[s]')} for {counted(count, 'sample[s]')}. Give one "
+            "a line, or file,label."
         )
     return [row[0] for row in rows.values()]
 

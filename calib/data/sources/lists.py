@@ -15,6 +15,7 @@ from calib.data.recipe_errors import suggestion
 from calib.data.sources.base import printable
 from calib.data.sources.texts import read_text
 from calib.errors import DatasetError
+from calib.wording import counted
 
 __all__ = ["Columns", "ListRow", "inside_folder", "read_list", "read_table"]
 
@@ -123,7 +124,7 @@ def _plain_rows(path: Path, lines: dict[int, str], endings: Sequence[str]) -> li
         odd = next(row for row in rows if row.label is None)
         raise DatasetError(
             f"{path}, line {odd.line}: {printable(odd.name)!r} has no label, but {len(labelled)} of "
-            f"{len(rows)} lines have one. Label every line, or none."
+            f"{counted(len(rows), 'line[s] [has|have] one')}. Label every line, or none."
         )
     return rows
 
@@ -137,7 +138,8 @@ def _table_rows(path: Path, text: str, mark: str, columns: Columns, endings: Seq
     for number, cells in table[1:] if heading else table:
         if len(cells) != len(first):
             raise DatasetError(
-                f"{path}, line {number}: {len(cells)} columns, but line {table[0][0]} has {len(first)}."
+                f"{path}, line {number}: {counted(len(cells), 'column[s]')}, but line {table[0][0]} "
+                f"has {len(first)}."
             )
         if not cells[name_at]:
             raise DatasetError(f"{path}, line {number}: the file name is empty.")
@@ -206,7 +208,9 @@ def _place(path: Path, column: Column, heading: list[str] | None, count: int) ->
     if isinstance(column, int):
         if 0 <= column < count:
             return column
-        raise DatasetError(f"{path} has {count} columns: there is no column {column}, counted from 0.")
+        raise DatasetError(
+            f"{path} has {counted(count, 'column[s]')}: there is no column {column}, counted from 0."
+        )
     if heading is None:
         raise DatasetError(f"{path} has no heading: give the column {column!r} as a number, from 0.")
     if column not in heading:

@@ -16,6 +16,7 @@ from calib.data.sources.labels import ClassNames, read_class_names
 from calib.data.sources.mask_files import mask_dataset
 from calib.data.sources.pictures import ENDINGS, ImageFilesSource, usable_images
 from calib.errors import DatasetError
+from calib.wording import counted
 
 __all__ = ["CITYSCAPES", "MasksSource"]
 
@@ -74,7 +75,9 @@ class MasksSource(ImageFilesSource):
             {image_id: masks / self._mask_of(beside[image_id]) for image_id in kept},
             findings=findings,
             class_names=names,
-            notes=[f"Passed over {len(others)} other files: {listed(others)}."] if others else [],
+            notes=[f"Passed over {counted(len(others), 'other file[s]')}: {listed(others)}."]
+            if others
+            else [],
             id_map=self._id_map(opening),
             complete=self.id_map != "cityscapes",
         )
@@ -90,7 +93,7 @@ class MasksSource(ImageFilesSource):
         if not files:
             raise DatasetError(
                 f"No samples: {folder} holds no images whose names end with {' '.join(wanted)} "
-                f"({len(entries)} other files)."
+                f"({counted(len(entries), 'other file[s]')})."
             )
         return files, [name for name in entries if name not in set(files)]
 

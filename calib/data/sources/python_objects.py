@@ -20,6 +20,7 @@ from calib.data.recipe_errors import suggestion
 from calib.data.sources.base import Opening, SourceModel, listed
 from calib.data.sources.labels import check_labels
 from calib.errors import DatasetError
+from calib.wording import counted
 
 __all__ = ["PythonSource"]
 
@@ -195,7 +196,7 @@ def _items(made: Any, name: str, most: int) -> tuple[Any, list[str]]:
                     "give an object with len() that reads one sample at a time."
                 )
             read.append(item)
-    return read, [f"{name} has no length: its {len(read)} samples are kept in memory."]
+    return read, [f"{name} has no length: its {counted(len(read), 'sample[s] [is|are]')} kept in memory."]
 
 
 def _item(items: Any, index: int, name: str) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from calib.data.preprocess import Layout, Preprocess
 from calib.data.sources.base import Opening, RelativePath, SourceModel, natural
 from calib.data.sources.labels import labels_beside
 from calib.errors import DatasetError
+from calib.wording import counted
 
 __all__ = ["RawSource", "RawTensor"]
 
@@ -196,7 +197,8 @@ def _places(tensor: RawTensor, opening: Opening, key: tuple[str, ...]) -> list[_
         count = _samples(tensor, file)
         if count != 1:
             raise DatasetError(
-                f"{file} holds {count} samples of {tensor.nbytes} bytes: in a folder each file is one "
+                f"{file} holds {counted(count, 'sample[s]')} of {tensor.nbytes} bytes: in a folder "
+                "each file is one "
                 "sample. Correct shape or dtype, or give the file itself as path."
             )
     return [_Place(str(PurePosixPath(tensor.path) / file.name), file, tensor.header_bytes) for file in files]

@@ -15,6 +15,7 @@ from calib.data.sources.base import listed
 from calib.data.sources.findings import Findings
 from calib.data.sources.texts import read_text
 from calib.errors import DatasetError
+from calib.wording import counted
 
 __all__ = ["Column", "TextForm", "TextRow", "form_of", "read_rows"]
 
@@ -134,7 +135,9 @@ def _places(path: Path, first: list[str], columns: Sequence[Column]) -> list[int
     for column in columns:
         if isinstance(column, int):
             if not 0 <= column < len(first):
-                raise DatasetError(f"{path} has {len(first)} columns: there is no column {column}, from 0.")
+                raise DatasetError(
+                    f"{path} has {counted(len(first), 'column[s]')}: there is no column {column}, from 0."
+                )
             places.append(column)
         elif column in names:
             places.append(names.index(column))

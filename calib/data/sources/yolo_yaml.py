@@ -11,6 +11,7 @@ from calib.data.document import read_document
 from calib.data.sources.base import Opening
 from calib.data.sources.lists import Columns, read_list
 from calib.errors import DatasetError
+from calib.wording import counted
 
 __all__ = ["YoloSplit", "read_split"]
 
@@ -107,5 +108,7 @@ def _names(content: Mapping[str, Any], where: str) -> tuple[str, ...] | None:
         raise DatasetError(f"{where}: expected a list of names, or number: name, got {given!r:.80}.")
     count = content.get("nc")
     if isinstance(count, int) and count != len(given):
-        raise DatasetError(f"{where}: {len(given)} names, but nc says {count} classes.")
+        raise DatasetError(
+            f"{where}: {counted(len(given), 'name[s]')}, but nc says {counted(count, 'class[es]')}."
+        )
     return tuple(map(str, given))

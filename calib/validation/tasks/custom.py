@@ -19,6 +19,7 @@ from calib.validation.resampling import Statistic
 from calib.validation.tasks.base import Context, Figure, Judge, Task, rows_of
 from calib.validation.tasks.statistics import joined, ratio
 from calib.validation.tasks.user_code import called
+from calib.wording import counted
 
 __all__ = ["CustomTask"]
 
@@ -76,7 +77,7 @@ class _CustomJudge(Judge[_Answers]):
 
     @cached_property
     def _found(self) -> _Found:
-        where = f"{len(self._ids)} samples, {self._ids[0]} to {self._ids[-1]}"
+        where = f"{counted(len(self._ids), 'sample[s]')}, {self._ids[0]} to {self._ids[-1]}"
         return self._task.compute(self._outputs, self._labels, where)
 
     def figures(self) -> tuple[Figure, ...]:

@@ -18,6 +18,7 @@ from calib.errors import UsageError, ValidationError
 from calib.validation.tasks.base import rows_of, shapes_of
 from calib.validation.tasks.boxes import Detections
 from calib.validation.tasks.user_code import called
+from calib.wording import counted
 
 __all__ = ["Decoder", "Rows", "find_decoder"]
 
@@ -243,8 +244,9 @@ def _own_decoder(name: str) -> Decoder:
             ) from error
         if not right:
             raise ValidationError(
-                f"Decoder {name!r} on sample {rows.origin} gave {len(found.boxes)} boxes, "
-                f"{len(found.scores)} scores and {len(found.classes)} classes: they must be equally many."
+                f"Decoder {name!r} on sample {rows.origin} gave {counted(len(found.boxes), 'box[es]')}, "
+                f"{counted(len(found.scores), 'score[s]')} and "
+                f"{counted(len(found.classes), 'class[es]')}: they must be equally many."
             )
         return found
 

@@ -18,6 +18,7 @@ from calib.validation.resampling import Statistic
 from calib.validation.tasks.base import Context, Figure, Judge, Task, labelled, pick_output
 from calib.validation.tasks.correlations import Correlation
 from calib.validation.tasks.statistics import Ratios, joined, ratio
+from calib.wording import counted, inflected
 
 __all__ = ["EmbeddingTask"]
 
@@ -51,7 +52,8 @@ class _PairJudge(Judge[Floats]):
             if len(found) > 2 or len({self._pairs[index].score for index in found}) > 1:
                 where = ", ".join(self._origins[index] for index in found[:3])
                 raise ValidationError(
-                    f"Pair {name!r} must be two samples with one score; it is {len(found)} samples: {where}. "
+                    f"Pair {name!r} must be two samples with one score; it is "
+                    f"{counted(len(found), 'sample[s]')}: {where}. "
                     "Correct the labels."
                 )
         return [(found[0], found[1]) for found in members.values() if len(found) == 2]
@@ -77,7 +79,8 @@ class _PairJudge(Judge[Floats]):
             statistic, count = self._correlation, len(self._complete)
             values: list[float | None] = [None, None]
             note = (
-                f"{self.halves} samples are left out: the other half of their pair is not here"
+                f"{counted(self.halves, 'sample[s] [is|are]')} left out: the other half of "
+                f"{inflected(self.halves, '[its|their]')} pair is not here"
                 if self.halves
                 else ""
             )

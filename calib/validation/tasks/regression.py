@@ -17,6 +17,7 @@ from calib.validation.resampling import Statistic
 from calib.validation.tasks.base import Context, Figure, Judge, Task, labelled, pick_output
 from calib.validation.tasks.correlations import Correlation
 from calib.validation.tasks.statistics import joined, ratio
+from calib.wording import counted
 
 __all__ = ["Determination", "RegressionTask"]
 
@@ -92,7 +93,7 @@ class _NumberJudge(Judge[Floats]):
         count, unit = len(self._answers), self._task.options.unit
         statistic = self.statistic()
         broken = int((~np.isfinite(self.answers)).any(axis=1).sum())
-        note = f"{broken} answers are NaN or infinite" if broken else ""
+        note = f"{counted(broken, 'answer[s] [is|are]')} NaN or infinite" if broken else ""
         values: list[float | None] = [None] * 4
         if statistic is not None:
             values = list(statistic(np.ones((1, count)))[0].tolist())
@@ -120,7 +121,7 @@ def _fitting(label: Any, answer: Floats, origin: str) -> Floats:
     numbers = np.asarray(label, np.float64).reshape(-1)
     if numbers.shape != answer.shape:
         raise ValidationError(
-            f"Sample {origin} has {len(numbers)} numbers as its label, and the model answers "
+            f"Sample {origin} has {counted(len(numbers), 'number[s]')} as its label, and the model answers "
             f"{len(answer)}. Correct "
             "the labels, or name another output with task: {output: …}."
         )

@@ -17,6 +17,7 @@ from calib.errors import UsageError, ValidationError
 from calib.validation.resampling import Statistic
 from calib.validation.tasks.base import Context, Figure, Judge, Task, labelled, pick_output
 from calib.validation.tasks.statistics import ratio
+from calib.wording import counted
 
 __all__ = ["TextTask", "edit_distance", "greedy_ctc"]
 
@@ -153,7 +154,8 @@ class TextTask(Task[_Answers]):
         missing = classes - 1 - len(self._given)
         if missing not in (0, 1) or (missing and " " in self._given) or self.options.blank >= classes:
             raise UsageError(
-                f"Output {self._output!r} has {classes} classes, and {self._source} has {len(self._given)} "
+                f"Output {self._output!r} has {counted(classes, 'class[es]')}, and {self._source} has "
+                f"{len(self._given)} "
                 f"characters: expected {classes - 1}, and a blank as class {self.options.blank} (or "
                 f"{classes - 2}, where the space comes last). Give the file that belongs to the model with "
                 "task: {characters: …}, or set task: {blank: …}."

@@ -163,9 +163,7 @@ class TestOwn:
         assert "own_decoders.py, line 5: return outputs['z'])." in text
 
     def test_what_it_gives_is_checked(self) -> None:
-        with pytest.raises(
-            ValidationError, match="gave 1 boxes, 2 scores and 1 classes: they must be equally"
-        ):
+        with pytest.raises(ValidationError, match="gave 1 box, 2 scores and 1 class: they must be equally"):
             read({"decoder": "own_decoders:uneven"}, {"y": np.zeros((1, 2, 6))})
         with pytest.raises(
             ValidationError, match=r"must give boxes \[n, 4\], scores \[n\] and classes \[n\]"

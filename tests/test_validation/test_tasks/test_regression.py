@@ -70,12 +70,12 @@ def test_answers_that_are_not_finite_have_no_figure() -> None:
     broken[3, 0] = np.nan
     found = judged(TASK, numbered(list(LABELS)), {"y": ANSWERS}, {"y": broken})
     error = metrics(found, 1)["MAE"]
-    assert (error.value, error.drop, error.note) == (None, None, "1 answers are NaN or infinite")
+    assert (error.value, error.drop, error.note) == (None, None, "1 answer is NaN or infinite")
 
 
 def test_labels_must_fit() -> None:
     with pytest.raises(
-        ValidationError, match="Sample file 0 has 1 numbers as its label, and the model answers 2"
+        ValidationError, match="Sample file 0 has 1 number as its label, and the model answers 2"
     ):
         judged(TASK, numbered([1.0, 2.0]), {"y": ANSWERS[:2]})
     with pytest.raises(ValidationError, match="label of sample file 1 is not finite"):
