@@ -42,7 +42,6 @@ __all__ = [
     "prepare_image",
     "prepare_pixels",
     "read_image",
-    "read_pixels",
     "read_size",
 ]
 
@@ -172,23 +171,6 @@ def _as_image(image: Image | Array, origin: str) -> Image:
     flat = image.reshape(image.shape[:2]) if grey else image
     rgb: Image = pillow.fromarray(np.ascontiguousarray(flat)).convert("RGB")
     return rgb
-
-
-def read_pixels(path: Path, preprocess: Preprocess) -> Array:
-    """Decodes an image and does the steps from resize to color.
-
-    Args:
-        path: The image file.
-        preprocess: The steps.
-
-    Returns:
-        Shape (channels, height, width), uint8.
-
-    Raises:
-        DatasetError: The file cannot be decoded, or is smaller than the crop; the file is named.
-        MissingExtraError: torchvision or Pillow is not installed.
-    """
-    return _framed(read_image(path), preprocess, str(path))[0]
 
 
 def _framed(image: Image, preprocess: Preprocess, origin: str) -> tuple[Array, Frame]:
