@@ -10,7 +10,15 @@ from pathlib import Path
 
 from calib.errors import CalibError, OutputError
 
-__all__ = ["check_writable", "read_bounded", "sha256_file", "write_bytes", "write_text", "write_together"]
+__all__ = [
+    "check_writable",
+    "read_bounded",
+    "read_bounded_text",
+    "sha256_file",
+    "write_bytes",
+    "write_text",
+    "write_together",
+]
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
@@ -127,6 +135,27 @@ def read_bounded(
         size = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit} bytes"
         raise error(f"{source} is larger than {size}: not a {what}.")
     return content
+
+
+def read_bounded_text(
+    path: str | os.PathLike[str],
+    what: str,
+    error: type[CalibError],
+    *,
+    limit: int = 256 << 20,
+    advice: str = "",
+) -> str:
+    """Reads a text file with ``read_bounded``; a byte order mark is passed over.
+
+    Raises:
+        CalibError: It cannot be read, is larger, or is not UTF-8; of the type ``error``.
+    """
+    content = read_bounded(path, what, error, limit=limit, advice=advice)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        line = content.count(b"\n", 0, fault.start) + 1
+        raise error(f"{os.fspath(path)}, line {line}: not UTF-8 text. Save it as UTF-8.") from fault
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:

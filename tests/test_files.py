@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from calib.errors import CacheError, OutputError, ValidationError
+from calib.errors import CacheError, DatasetError, OutputError, ValidationError
 from calib.files import (
     check_writable,
     read_bounded,
+    read_bounded_text,
     sha256_file,
     write_bytes,
     write_text,
@@ -135,3 +136,12 @@ class TestReadingWithinBounds:
             read_bounded(tmp_path / "none", "sidecar", CacheError, advice="Make one.")
         with pytest.raises(CacheError, match=r"Cannot read sidecar .*: Is a directory"):
             read_bounded(tmp_path, "sidecar", CacheError)
+
+    def test_text_without_its_byte_order_mark(self, tmp_path: Path) -> None:
+        (tmp_path / "f").write_bytes("\ufeffgrün\n".encode())
+        assert read_bounded_text(tmp_path / "f", "list", DatasetError) == "grün\n"
+
+    def test_text_that_is_not_utf_8_names_the_line(self, tmp_path: Path) -> None:
+        (tmp_path / "f").write_bytes(b"a\nb\n\xff\n")
+        with pytest.raises(DatasetError, match=r"f, line 3: not UTF-8 text\. Save it as UTF-8\."):
+            read_bounded_text(tmp_path / "f", "list", DatasetError)

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from calib.errors import UsageError
-from calib.files import read_bounded
+from calib.files import read_bounded_text
 
 __all__ = ["read_name_map"]
 
@@ -30,10 +30,7 @@ def read_name_map(path: str | os.PathLike[str]) -> dict[str, str]:
         UsageError: The file cannot be read, is no flat mapping, or has a name twice.
     """
     source = Path(path)
-    try:
-        text = read_bounded(source, "map of names", UsageError, limit=_MAX_BYTES).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"Cannot read map of names {source}: {error}.") from error
+    text = read_bounded_text(source, "map of names", UsageError, limit=_MAX_BYTES)
     pairs = _json_pairs(text, source) if source.suffix.lower() == ".json" else _yaml_pairs(text, source)
     names: dict[str, str] = {}
     for old, new in pairs:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from calib.errors import DatasetError
+from calib.files import read_bounded_text
 
 __all__ = ["Document", "read_document"]
 
@@ -94,22 +95,9 @@ def read_document(path: Path, noun: str = "Recipe") -> tuple[Document, Mapping[s
 
 
 def _read_text(path: Path, noun: str) -> str:
-    try:
-        if path.is_dir():
-            raise DatasetError(f"{noun} {path} is a folder: expected the path of a YAML file.")
-        with path.open("rb") as stream:
-            raw = stream.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise DatasetError(
-            f"Cannot read {noun[0].lower()}{noun[1:]} {path}: {error.strerror or error}."
-        ) from error
-    if len(raw) > _MAX_BYTES:
-        raise DatasetError(f"{noun} {path} is larger than 1 MiB: that is too much for one.")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise DatasetError(f"{noun} {path}, line {line}: not UTF-8 text. Save it as UTF-8.") from error
+    if path.is_dir():
+        raise DatasetError(f"{noun} {path} is a folder: expected the path of a YAML file.")
+    return read_bounded_text(path, noun[0].lower() + noun[1:], DatasetError, limit=_MAX_BYTES)
 
 
 def _explain(error: yaml.YAMLError) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from calib.errors import EngineError
-from calib.files import write_together
+from calib.files import read_bounded, write_together
 
 __all__ = ["RECORD_SCHEMA", "BuildRecord", "Engine", "record_path"]
 
@@ -140,9 +140,7 @@ def _read_record(source: Path, plan: bytes) -> BuildRecord:
     if not file.exists():
         return _foreign(plan)
     try:
-        if file.stat().st_size > _MAX_RECORD_BYTES:
-            raise EngineError(f"{file} is larger than {_MAX_RECORD_BYTES >> 20} MiB: no record of an engine.")
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_bounded(file, "record of an engine", EngineError, limit=_MAX_RECORD_BYTES))
         schema = content.pop("schema", None) if isinstance(content, dict) else None
         if schema != RECORD_SCHEMA:
             raise EngineError(
@@ -150,7 +148,7 @@ def _read_record(source: Path, plan: bytes) -> BuildRecord:
                 "version of calib, or another file. Build the engine again, or delete the record."
             )
         record = TypeAdapter(BuildRecord).validate_python(content, strict=False)
-    except (OSError, ValueError, ValidationError) as error:
+    except (ValueError, ValidationError) as error:
         raise EngineError(f"{file} cannot be read: {error}. Build the engine again, or delete it.") from error
     if hashlib.sha256(plan).hexdigest() != record.plan_sha256:
         raise EngineError(

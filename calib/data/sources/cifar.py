@@ -17,13 +17,14 @@ from calib.data.sources.base import Opening, RelativePath
 from calib.data.sources.kept import Kept
 from calib.data.sources.pictures import ImageFilesSource
 from calib.data.sources.pixel_arrays import pixel_dataset
-from calib.data.sources.texts import read_bytes
 from calib.errors import DatasetError
+from calib.files import read_bounded
 
 __all__ = ["CifarSource"]
 
 _PIXELS = 3 * 32 * 32
 _MOST = 512 << 20
+_MOST_NAMES = 1 << 20
 _TEN = {
     "train": [f"data_batch_{number}" for number in range(1, 6)],
     "test": ["test_batch"],
@@ -104,7 +105,7 @@ def _parts(folder: Path, split: str) -> list[_Part]:
 
 def _read(part: _Part, kind: str) -> _Content:
     """The pixels of a file, (count, 32, 32, 3), and its labels."""
-    raw = read_bytes(part.file, "file of CIFAR", _MOST)
+    raw = read_bounded(part.file, "file of CIFAR", DatasetError, limit=_MOST)
     pixels, labels = (_of_python if part.python else _of_binary)(raw, part, kind)
     if not len(labels) or pixels.shape != (len(labels), _PIXELS) or pixels.dtype != np.uint8:
         raise DatasetError(
@@ -192,9 +193,11 @@ def _class_names(folder: Path, classes: int, kind: str) -> list[str] | None:
             f"{kind}_label_names".encode(),
         )
     if text.is_file():
-        return read_bytes(text, "list of class names", 1 << 20).decode("utf-8", "replace").split()
+        content = read_bounded(text, "list of class names", DatasetError, limit=_MOST_NAMES)
+        return content.decode("utf-8", "replace").split()
     if pickled.is_file():
-        names = _unpickle(read_bytes(pickled, "file of CIFAR", 1 << 20), pickled).get(key)
+        content = read_bounded(pickled, "file of CIFAR", DatasetError, limit=_MOST_NAMES)
+        names = _unpickle(content, pickled).get(key)
         if isinstance(names, list):
             return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
     return None

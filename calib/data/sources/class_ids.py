@@ -9,8 +9,8 @@ import yaml
 from pydantic import Field, StrictInt
 
 from calib.data.sources.base import Opening, RelativePath
-from calib.data.sources.texts import read_text
 from calib.errors import DatasetError
+from calib.files import read_bounded_text
 
 __all__ = ["ClassIds", "IdMap", "read_id_map"]
 
@@ -37,7 +37,8 @@ def read_id_map(given: Mapping[int, int | None] | str, opening: Opening, key: st
     """
     if isinstance(given, str):
         path = opening.inside(given, key)
-        where, content = str(path), _loaded(read_text(path, "map of class numbers", _MOST), str(path))
+        text = read_bounded_text(path, "map of class numbers", DatasetError, limit=_MOST)
+        where, content = str(path), _loaded(text, str(path))
     else:
         where, content = opening.where(key), given
     if not isinstance(content, Mapping) or not content:

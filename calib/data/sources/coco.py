@@ -15,8 +15,8 @@ from calib.data.sources.class_ids import ClassIds, read_id_map
 from calib.data.sources.findings import Findings
 from calib.data.sources.lists import inside_folder
 from calib.data.sources.pictures import ImageFilesSource, same_size, usable_images
-from calib.data.sources.texts import read_bytes
 from calib.errors import DatasetError
+from calib.files import read_bounded
 
 __all__ = ["CocoSource"]
 
@@ -98,7 +98,7 @@ class CocoSource(ImageFilesSource):
 
 def _read(file: Path) -> Mapping[str, Any]:
     try:
-        content: Any = json.loads(read_bytes(file, "file of annotations", _MOST))
+        content: Any = json.loads(read_bounded(file, "file of annotations", DatasetError, limit=_MOST))
     except (ValueError, RecursionError) as error:
         raise DatasetError(f"{file} is not JSON, or cut short: {error}. Copy it anew.") from error
     wanted = ("images", "annotations", "categories")

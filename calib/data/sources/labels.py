@@ -14,8 +14,8 @@ from pydantic import Field
 from calib.data.dataset import Array
 from calib.data.sources.base import Opening, RelativePath, listed, printable
 from calib.data.sources.stored import open_npy
-from calib.data.sources.texts import read_text
 from calib.errors import DatasetError
+from calib.files import read_bounded_text
 from calib.wording import counted
 
 __all__ = [
@@ -166,7 +166,7 @@ def labels_beside(
 
 def _csv_rows(path: Path) -> dict[int, list[str]]:
     """The lines that say something, by line number from 1."""
-    text = read_text(path, "list of labels")
+    text = read_bounded_text(path, "list of labels", DatasetError)
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     rows: dict[int, list[str]] = {}
     try:
@@ -217,7 +217,8 @@ def read_class_names(given: tuple[str, ...] | str, opening: Opening) -> tuple[st
     if isinstance(given, tuple):
         return given
     path = opening.inside(given, "class_names")
-    names = [line.strip() for line in read_text(path, "list of class names", 1 << 20).rstrip().split("\n")]
+    text = read_bounded_text(path, "list of class names", DatasetError, limit=1 << 20)
+    names = [line.strip() for line in text.rstrip().split("\n")]
     seen: dict[str, int] = {}
     for line, name in enumerate(names, start=1):
         if not name:

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 from calib.data.recipe_errors import suggestion
 from calib.data.sources.base import printable
-from calib.data.sources.texts import read_text
 from calib.errors import DatasetError
+from calib.files import read_bounded_text
 from calib.wording import counted
 
 __all__ = ["Columns", "ListRow", "inside_folder", "read_list", "read_table"]
@@ -76,7 +76,7 @@ def read_list(path: Path, columns: Columns, endings: Sequence[str], noun: str = 
     Raises:
         DatasetError: The file cannot be read, lines differ in form, or a column is not there.
     """
-    text = read_text(path, noun)
+    text = read_bounded_text(path, noun, DatasetError)
     lines = {
         number: line.strip()
         for number, line in enumerate(text.split("\n"), start=1)

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from calib.data.recipe_errors import suggestion
 from calib.data.sources.base import listed
 from calib.data.sources.findings import Findings
-from calib.data.sources.texts import read_text
 from calib.errors import DatasetError
+from calib.files import read_bounded_text
 from calib.wording import counted
 
 __all__ = ["Column", "TextForm", "TextRow", "form_of", "read_rows"]
@@ -75,7 +75,7 @@ def read_rows(path: Path, form: TextForm, columns: Sequence[Column], findings: F
     Raises:
         DatasetError: The file cannot be read, a column is not there, or there are no rows.
     """
-    text = read_text(path, "file of texts", _MOST)
+    text = read_bounded_text(path, "file of texts", DatasetError, limit=_MOST)
     if form == "lines":
         found = [
             TextRow(index, line, (content.strip(),))

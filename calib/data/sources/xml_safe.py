@@ -7,8 +7,8 @@ from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from calib.data.sources.texts import read_bytes
 from calib.errors import DatasetError
+from calib.files import read_bounded
 
 __all__ = ["read_xml"]
 
@@ -24,7 +24,7 @@ def read_xml(path: Path) -> Element:
     Raises:
         DatasetError: The file cannot be read, is no XML, or declares a document type.
     """
-    raw = read_bytes(path, "annotation", _MOST)
+    raw = read_bounded(path, "annotation", DatasetError, limit=_MOST)
     parser, builder = expat.ParserCreate(), TreeBuilder()
     parser.StartElementHandler = builder.start
     parser.EndElementHandler = builder.end

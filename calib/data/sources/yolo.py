@@ -20,10 +20,10 @@ from calib.data.sources.findings import Findings
 from calib.data.sources.folders import walk
 from calib.data.sources.labels import ClassNames, read_class_names
 from calib.data.sources.pictures import ENDINGS, ImageFilesSource, usable_images
-from calib.data.sources.texts import read_text
 from calib.data.sources.yolo_yaml import YoloSplit, read_split
 from calib.data.truth import Boxes
 from calib.errors import DatasetError
+from calib.files import read_bounded_text
 from calib.wording import counted, inflected
 
 __all__ = ["YoloSource"]
@@ -167,7 +167,7 @@ class _LabelReader:
         """The objects, in pixels of an image of a height and width; none where there is no file."""
         objects = BoxList()
         if path.is_file():
-            text = read_text(path, "label file", _MOST)
+            text = read_bounded_text(path, "label file", DatasetError, limit=_MOST)
             for number, line in enumerate(text.split("\n"), start=1):
                 if line.strip():
                     self._add(objects, line.split(), path, number, size)

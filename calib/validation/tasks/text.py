@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from typing_extensions import override
 from calib.data import Array, Batch
 from calib.data.task_options import TextOptions
 from calib.errors import UsageError, ValidationError
+from calib.files import read_bounded_text
 from calib.validation.resampling import Statistic
 from calib.validation.tasks.base import Context, Figure, Judge, Task, labelled, pick_output
 from calib.validation.tasks.statistics import ratio
@@ -205,7 +205,9 @@ def _characters(options: TextOptions, context: Context) -> tuple[str, list[str]]
             )
         return f"the model's metadata {_METADATA!r}", _lines(context.metadata[_METADATA])
     path = context.file(options.characters, "characters")
-    return str(path), _lines(_text(path))
+    advice = "Give a UTF-8 file, one a line."
+    text = read_bounded_text(path, "list of characters", ValidationError, limit=_MAX_BYTES, advice=advice)
+    return str(path), _lines(text)
 
 
 def _lines(text: str) -> list[str]:
@@ -214,14 +216,3 @@ def _lines(text: str) -> list[str]:
     while lines and not lines[-1]:
         lines.pop()
     return lines
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ValidationError(f"{path} is larger than 16 MiB: not a list of characters.")
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValidationError(
-            f"Cannot read characters {path}: {error}. Give a UTF-8 file, one a line."
-        ) from error

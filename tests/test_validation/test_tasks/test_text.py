@@ -136,7 +136,7 @@ class TestCharacters:
 
     def test_a_missing_file(self, tmp_path: Path) -> None:
         known = Context(numbered(["a"]), {}, lambda path, option: tmp_path / path)
-        with pytest.raises(ValidationError, match=r"Cannot read characters .*none\.txt"):
+        with pytest.raises(ValidationError, match=r"Cannot read list of characters .*none\.txt"):
             judged({**TASK, "characters": "none.txt"}, numbered(["a"]), {"y": written("a")}, context=known)
 
 
