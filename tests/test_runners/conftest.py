@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from test_runners.fake_gpu import FakeDevice
-from test_runners.fake_tensorrt import FakeNetwork, FakeTensorRT
+from test_runners.fake_tensorrt_runtime import FakeNetwork, FakeTensorRT
 
 from calib.runners import TensorRTRunner
 

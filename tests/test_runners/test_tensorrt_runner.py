@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_runners.fake_gpu import FakeDevice
-from test_runners.fake_tensorrt import DataType, FakeNetwork, FakeTensorRT, Format, Tensor
+from test_runners.fake_tensorrt_runtime import DataType, FakeNetwork, FakeTensorRT, Format, Tensor
 
 from calib.engine import memory
 from calib.errors import EngineError, UsageError, ValidationError

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_runners.fake_gpu import FakeDevice
-from test_runners.fake_tensorrt import DataType, FakeNetwork, FakeTensorRT, Tensor
+from test_runners.fake_tensorrt_runtime import DataType, FakeNetwork, FakeTensorRT, Tensor
 
 from calib.errors import EngineError, UsageError
 from calib.runners import BatchTimes, TensorRTRunner
