@@ -144,3 +144,19 @@ def test_a_recipe_asks_for_workers(recipe, tmp_path):
         assert one.inputs["input"].tobytes() == other.inputs["input"].tobytes()
     with pytest.raises(DatasetError, match="key workers"):
         recipe(text + "workers: -1")
+
+
+def test_a_worker_keeps_freed_memory_unless_the_user_says_otherwise(monkeypatch):
+    def load(index):
+        names = ("OMP_NUM_THREADS", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+        return Sample(f"s{index}", {name: np.array(int(os.environ[name])) for name in names})
+
+    for name in ("OMP_NUM_THREADS", "MALLOC_MMAP_THRESHOLD_"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "4096")
+    (batch,) = Dataset("d", tuple(f"s{i}" for i in range(8)), load, workers=1).batches(8)
+    assert {name: set(values.tolist()) for name, values in batch.inputs.items()} == {
+        "OMP_NUM_THREADS": {1},
+        "MALLOC_MMAP_THRESHOLD_": {32 << 20},
+        "MALLOC_TRIM_THRESHOLD_": {4096},
+    }
