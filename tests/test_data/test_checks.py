@@ -222,7 +222,7 @@ class TestFiles:
         (folder / "text.jpg").write_text("no image")
         finding = found()["files-left-out"]
         assert finding.severity == "warning"
-        assert "Left out 3 damaged images of 43" in finding.message
+        assert "Left out 3 damaged images: images/a/cut.png" in finding.message
         assert "a/empty.jpg (0 bytes)" in finding.message
 
     def test_a_copy_among_the_files_is_found_without_decoding(self, folder, recipe):

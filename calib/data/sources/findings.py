@@ -9,9 +9,9 @@ from calib.data.sources.base import Opening, listed
 from calib.errors import DatasetError
 from calib.wording import counted
 
-__all__ = ["LEFT_OUT_ADVICE", "Findings"]
+__all__ = ["Findings"]
 
-LEFT_OUT_ADVICE = "Replace the files; strict: true makes an error of each."
+_ADVICE = "Replace the files; strict: true makes an error of each."
 
 
 class Findings:
@@ -48,7 +48,7 @@ class Findings:
             DatasetError: There is something, and the recipe is strict.
         """
         notes: list[str] = [
-            Doubt(f"Left out {text}.", "files-left-out", LEFT_OUT_ADVICE) for text in _told(self._left_out)
+            Doubt(f"Left out {text}.", "files-left-out", _ADVICE) for text in _told(self._left_out)
         ]
         notes += [f"Repaired {text}." for text in _told(self._repaired)]
         if notes and self._strict:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictInt
 
-from calib.data.dataset import Dataset, Sample
-from calib.data.findings import Doubt
-from calib.data.fingerprint import file_identity
-from calib.data.pixels import damage, prepare_image
+from calib.data.dataset import Dataset
 from calib.data.sources.base import Opening, RelativePath, listed, natural, printable
-from calib.data.sources.findings import LEFT_OUT_ADVICE
+from calib.data.sources.findings import Findings
 from calib.data.sources.folders import below, hidden
 from calib.data.sources.image_lists import open_list
 from calib.data.sources.labels import ClassNames, number_classes, read_class_names
 from calib.data.sources.lists import Columns
-from calib.data.sources.pictures import ENDINGS, MANY_FILES, ImageFilesSource
+from calib.data.sources.pictures import ENDINGS, ImageFilesSource, image_dataset, is_text, usable_images
 from calib.errors import DatasetError
-from calib.progress import track
 from calib.wording import counted
 
 __all__ = ["ENDINGS", "ImagesSource"]
@@ -75,16 +72,35 @@ class ImagesSource(ImageFilesSource):
         listing = _list(folder)
         classes = self._classes(listing, folder, opening)
         files = [f for f in listing.images if classes is None or len(PurePosixPath(f).parts) > 1]
-        stray = len(listing.images) - len(files)
-        whole, broken = _look_at(folder, files)
-        _check_damage(folder, files, broken, opening)
-        if not whole:
-            raise DatasetError(_nothing(folder, listing, broken))
-        notes = [*_class_notes(classes, self, whole), *listing.notes(), *_damage_notes(files, broken)]
-        if stray:
+        places = {str(PurePosixPath(self.path) / file): folder / file for file in files}
+        findings = Findings(opening, str(folder))
+        kept = {image_id: places[image_id] for image_id in usable_images(places, findings)}
+        if not kept:
+            findings.settle()
+            raise findings.no_samples(f"{folder} holds no readable images ({listing.others_found()})")
+        whole = [file for file, image_id in zip(files, places, strict=True) if image_id in kept]
+        notes = [*_class_notes(classes, self, whole), *listing.notes()]
+        if stray := len(listing.images) - len(files):
             lie = counted(stray, "image[ that lies|s that lie]")
             notes.append(f"Passed over {lie} in no class folder.")
-        return self._dataset(folder, whole, classes, notes, opening)
+        return image_dataset(
+            self,
+            opening,
+            kept,
+            None if classes is None else [classes[file.split("/")[0]] for file in whole],
+            findings=findings,
+            class_names=_names(classes),
+            notes=notes,
+            facts={"class_numbers": classes},
+        )
+
+    def description(
+        self, opening: Opening, *, images: bool = False, facts: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Without the defaults of a list's options where there is no list: they are no part of a folder."""
+        found = super().description(opening, images=images, facts=facts)
+        unused = () if self.list is not None else ("columns", "label_offset")
+        return {**found, "source": {k: v for k, v in found["source"].items() if k not in unused}}
 
     def _classes(self, listing: _Listing, folder: Path, opening: Opening) -> dict[str, int] | None:
         nested = [file for file in listing.images if "/" in file]
@@ -96,7 +112,7 @@ class ImagesSource(ImageFilesSource):
         if self.classes == "none" or (self.classes == "auto" and not nested):
             return None
         found = sorted({*listing.folders, *(file.split("/")[0] for file in nested)})
-        for name in filter(_unusable_name, found):
+        for name in itertools.filterfalse(is_text, found):
             raise DatasetError(f"Class folder {printable(name)} of {folder}: name is not UTF-8.")
         if self.class_names is None:
             return number_classes(found, str(folder))
@@ -109,46 +125,6 @@ class ImagesSource(ImageFilesSource):
                 f"Not named: {listed(unknown) or 'none'}."
             )
         return numbers
-
-    def _dataset(
-        self,
-        folder: Path,
-        files: Sequence[str],
-        classes: dict[str, int] | None,
-        notes: Sequence[str],
-        opening: Opening,
-    ) -> Dataset:
-        preprocess = opening.preprocess
-        ids = tuple(str(PurePosixPath(self.path) / file) for file in files)
-        labels = None
-        if classes is not None:
-            labels = tuple(classes[file.split("/")[0]] for file in files)
-
-        def load(index: int) -> Sample:
-            path = folder / files[index]
-            prepared = prepare_image(path, preprocess)
-            label = None if labels is None else labels[index]
-            inputs = {self.input: prepared.values}
-            return Sample(ids[index], inputs, label, str(path), prepared.geometry)
-
-        return Dataset(
-            name=opening.name,
-            ids=ids,
-            load=load,
-            labels=labels,
-            class_names=_names(classes),
-            notes=tuple(notes),
-            description=self._description(classes, opening),
-            content=lambda index: file_identity(folder / files[index]),
-        )
-
-    def _description(self, classes: dict[str, int] | None, opening: Opening) -> dict[str, Any]:
-        # Defaults of a list's options are no part of what a folder is.
-        source = self.model_dump(mode="json", exclude_none=True, exclude={"columns", "label_offset"})
-        return {
-            "source": {**source, "class_numbers": classes},
-            "preprocess": opening.preprocess.record(),
-        }
 
 
 @dataclass
@@ -168,6 +144,12 @@ class _Listing:
             if not hidden(name):
                 is_image = PurePosixPath(name).suffix.lower() in ENDINGS
                 (self.images if is_image else self.others).append(str(above / name))
+
+    def others_found(self) -> str:
+        """What the folder holds beside images, and what was looked for."""
+        others = counted(len(self.others), "other file[s]")
+        hidden = counted(len(self.hidden), "hidden entr[y|ies]")
+        return f"{others}, {hidden}; endings looked for: {' '.join(ENDINGS)}"
 
     def notes(self) -> list[str]:
         notes = [f"Images by ending: {_by_ending(self.images)}."]
@@ -201,53 +183,6 @@ def _list(folder: Path) -> _Listing:
     for entries in (listing.images, listing.hidden, listing.others):
         entries.sort(key=lambda entry: [natural(part) for part in entry.split("/")])
     return listing
-
-
-def _look_at(folder: Path, files: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Splits files into whole ones, and damaged ones with what is wrong."""
-    looked_at = track(files, len(files), "Looking at images", least=MANY_FILES)
-    reasons = {file: _unusable_name(file) or damage(folder / file) for file in looked_at}
-    broken = {file: reason for file, reason in reasons.items() if reason is not None}
-    return [file for file in files if file not in broken], broken
-
-
-def _unusable_name(file: str) -> str | None:
-    """Ids go into JSON files, which hold UTF-8 only."""
-    try:
-        file.encode("utf-8")
-    except UnicodeEncodeError:
-        return "name is not UTF-8"
-    return None
-
-
-def _damage_list(broken: dict[str, str]) -> str:
-    return listed([f"{file} ({reason})" for file, reason in broken.items()])
-
-
-def _check_damage(folder: Path, files: Sequence[str], broken: dict[str, str], opening: Opening) -> None:
-    if broken and opening.strict:
-        raise DatasetError(
-            f"{len(broken)} of {len(files)} images of {folder} are damaged: {_damage_list(broken)}. "
-            "Replace them, or leave them out with strict: false."
-        )
-
-
-def _damage_notes(files: Sequence[str], broken: dict[str, str]) -> list[str]:
-    if not broken:
-        return []
-    text = f"Left out {counted(len(broken), 'damaged image[s]')} of {len(files)}: {_damage_list(broken)}."
-    return [Doubt(text, "files-left-out", LEFT_OUT_ADVICE)]
-
-
-def _nothing(folder: Path, listing: _Listing, broken: dict[str, str]) -> str:
-    others = counted(len(listing.others), "other file[s]")
-    found = [f"{others}, {counted(len(listing.hidden), 'hidden entr[y|ies]')}"]
-    if broken:
-        found.append(f"damaged: {_damage_list(broken)}")
-    return (
-        f"No samples: {folder} holds no readable images ({'; '.join(found)}). "
-        f"Endings looked for: {' '.join(ENDINGS)}."
-    )
 
 
 def _names(classes: dict[str, int] | None) -> tuple[str, ...] | None:

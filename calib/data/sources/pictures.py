@@ -15,9 +15,9 @@ from calib.data.sources.base import Opening, SourceModel, printable
 from calib.data.sources.findings import Findings
 from calib.progress import track
 
-__all__ = ["ENDINGS", "MANY_FILES", "ImageFilesSource", "image_dataset", "same_size", "usable_images"]
+__all__ = ["ENDINGS", "ImageFilesSource", "image_dataset", "is_text", "same_size", "usable_images"]
 
-MANY_FILES = 2000
+_MANY_FILES = 2000
 """Fewer files than this are looked at without a word of progress."""
 
 
@@ -50,8 +50,8 @@ def usable_images(places: Mapping[str, Path], findings: Findings) -> list[str]:
         Ids, in the given order.
     """
     kept = []
-    for image_id, path in track(places.items(), len(places), "Looking at images", least=MANY_FILES):
-        if not image_id.isprintable() and not _is_text(image_id):
+    for image_id, path in track(places.items(), len(places), "Looking at images", least=_MANY_FILES):
+        if not image_id.isprintable() and not is_text(image_id):
             findings.leave_out("image[s] whose name is not UTF-8", printable(image_id))
         elif not path.exists() and not path.is_symlink():
             findings.leave_out("missing image[s]", image_id)
@@ -82,8 +82,8 @@ def same_size(image_id: str, path: Path, annotated: tuple[int, int] | None, find
     return False
 
 
-def _is_text(name: str) -> bool:
-    """Ids go into JSON files, which hold UTF-8 only."""
+def is_text(name: str) -> bool:
+    """Whether a file's name is UTF-8; ids go into JSON files, which hold nothing else."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
