@@ -42,7 +42,7 @@ def build_document(merged: Merged, title: str | None = None) -> Document:
         title: The heading; by default the model's name and what is reported.
     """
     first = merged.first
-    kind = "accuracy and latency" if merged.classifier else "output errors and latency"
+    kind = "accuracy and latency" if merged.judged else "output errors and latency"
     heading = visible(title) if title else f"{visible(first.model.name)}: {kind} by precision"
     subtitle = (
         f"{whole(first.dataset.samples)} validation samples of {visible(first.dataset.name)}; "

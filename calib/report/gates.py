@@ -9,10 +9,12 @@ from calib.report.text import markdown, visible
 from calib.validation.verdicts import Change, CheckReport, GateOutcome, Verdict
 
 __all__ = [
+    "TONES",
     "changes_table",
     "check_headline",
     "check_markdown",
     "check_text",
+    "gate_cells",
     "gate_lines",
     "gates_table",
     "p_text",
@@ -26,13 +28,19 @@ _WORDS = {
     "not measured": "not measured",
     "pass": "passed",
 }
-_TONES: dict[str, Tone] = {
+TONES: dict[str, Tone] = {
     "fail": "bad",
     "undecided": "bad",
     "worse": "bad",
     "missing": "bad",
+    "unfair": "bad",
+    "became wrong": "bad",
     "pass": "good",
+    "better": "good",
+    "became right": "good",
 }
+"""How a reader should take a verdict, a status or an effect."""
+
 _QUIET = ("same",)
 
 
@@ -141,15 +149,7 @@ def _noise(change: Change) -> str:
 def gates_table(report: CheckReport) -> Table:
     """Every gate: verdict, what was judged, the limit, what was found and why."""
     ordered = sorted(report.outcomes, key=lambda one: _ORDER.index(one.verdict))
-    rows = tuple(
-        (
-            Cell(_WORDS[one.verdict], tone=_TONES.get(one.verdict, "")),
-            Cell(visible(one.name)),
-            Cell(one.limit or numbers.MISSING),
-            Cell(visible(one.reason), "; ".join(part for part in (p_text(one), visible(one.note)) if part)),
-        )
-        for one in ordered
-    )
+    rows = tuple(map(gate_cells, ordered))
     columns = tuple(Column(title, False) for title in ("Verdict", "Gate", "Limit", "Found"))
     correction = (
         "" if report.correction == "none" else f", after {report.correction.capitalize()}'s correction"
@@ -159,6 +159,16 @@ def gates_table(report: CheckReport) -> Table:
         f"runs{correction}; else it is undecided."
     )
     return Table("Gates.", columns, rows, (note,))
+
+
+def gate_cells(one: GateOutcome) -> tuple[Cell, ...]:
+    """Verdict, gate, limit and what was found of one gate."""
+    return (
+        Cell(_WORDS[one.verdict], tone=TONES.get(one.verdict, "")),
+        Cell(visible(one.name)),
+        Cell(one.limit or numbers.MISSING),
+        Cell(visible(one.reason), "; ".join(part for part in (p_text(one), visible(one.note)) if part)),
+    )
 
 
 def changes_table(report: CheckReport) -> Table | None:
@@ -172,7 +182,7 @@ def changes_table(report: CheckReport) -> Table | None:
             Cell(_figure(change.before, change)),
             Cell(_figure(change.after, change)),
             Cell(_flipped(change)),
-            Cell(change.status, tone=_TONES.get(change.status, "")),
+            Cell(change.status, tone=TONES.get(change.status, "")),
         )
         for change in report.changes
     )

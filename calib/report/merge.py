@@ -117,7 +117,7 @@ class Merged:
         return self.sources[0].results
 
     @property
-    def classifier(self) -> bool:
+    def judged(self) -> bool:
         """Whether accuracy was to be judged, or was."""
         named = any(source.results.task is not None for source in self.sources)
         return named or any(row.run.metrics for row in self.rows)

@@ -10,8 +10,8 @@ from pathlib import Path
 from calib.errors import require
 from calib.files import check_writable, write_text
 from calib.report import numbers
-from calib.report.blocks import Block, Bullets, Cell, Column, Document, Paragraph, Section, Table, Tone
-from calib.report.gates import p_text
+from calib.report.blocks import Block, Bullets, Cell, Column, Document, Paragraph, Section, Table
+from calib.report.gates import TONES, gate_cells
 from calib.report.html import to_html
 from calib.report.markdown import to_markdown
 from calib.report.qualification_text import (
@@ -38,17 +38,6 @@ from calib.wording import counted
 
 __all__ = ["QualificationFiles", "build_document", "write_qualification"]
 
-_TONES: dict[str, Tone] = {
-    "worse": "bad",
-    "missing": "bad",
-    "unfair": "bad",
-    "became wrong": "bad",
-    "fail": "bad",
-    "undecided": "bad",
-    "better": "good",
-    "became right": "good",
-    "pass": "good",
-}
 _MOVED = 40
 
 
@@ -151,7 +140,7 @@ def _circumstances(found: Qualification) -> Block:
             Cell(visible(one.what)),
             Cell(visible(one.before)),
             Cell(visible(one.after)),
-            Cell(WEIGHTS[one.weight], visible(one.note), tone=_TONES.get(one.weight, "")),
+            Cell(WEIGHTS[one.weight], visible(one.note), tone=TONES.get(one.weight, "")),
         )
         for one in found.circumstances
     ]
@@ -163,7 +152,7 @@ def _shifts(found: Qualification) -> Table:
         (
             Cell(visible(one.run)),
             Cell(visible(one.figure)),
-            Cell(one.status, tone=_TONES.get(one.status, "")),
+            Cell(one.status, tone=TONES.get(one.status, "")),
             Cell(figure(one.before, one.unit, one.status)),
             Cell(figure(one.after, one.unit, one.status)),
             Cell(difference(one), "" if change_interval(one) == numbers.MISSING else change_interval(one)),
@@ -188,15 +177,7 @@ def _shifts(found: Qualification) -> Table:
 def _gates(found: Qualification) -> Table | None:
     if not found.gates:
         return None
-    rows = [
-        (
-            Cell(one.verdict, tone=_TONES.get(one.verdict, "")),
-            Cell(visible(one.name)),
-            Cell(one.limit),
-            Cell(visible(one.reason), "; ".join(part for part in (p_text(one), visible(one.note)) if part)),
-        )
-        for one in found.gates
-    ]
+    rows = [gate_cells(one) for one in found.gates]
     return _table("Gates against the old results.", ("Verdict", "Gate", "Limit", "Found"), 4, rows)
 
 
@@ -207,7 +188,7 @@ def _flip_blocks(every: Sequence[Flips]) -> Iterator[Block]:
         rows = [
             (
                 Cell(visible(one.sample_id), code=True),
-                Cell(one.effect, tone=_TONES.get(one.effect, "")),
+                Cell(one.effect, tone=TONES.get(one.effect, "")),
                 Cell(numbers.MISSING if one.label is None else str(one.label)),
                 Cell(str(one.before)),
                 Cell(str(one.after)),

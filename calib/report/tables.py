@@ -50,7 +50,7 @@ def precisions_table(merged: Merged) -> Table:
     batch = f" Latency {batch_words(timed)}." if timed else ""
     lower = any(not one.higher_is_better for row in merged.rows for one in row.run.metrics)
     rise = ", and so is a positive rise of a figure of which less is better" if lower else ""
-    drop = f" A positive drop is a loss{rise}." if merged.classifier else ""
+    drop = f" A positive drop is a loss{rise}." if merged.judged else ""
     if _known_drops(merged):
         drop += (
             " Beneath it stands its 95% interval, of the same samples. Coloured: more than chance explains."
@@ -80,7 +80,7 @@ def _metric_fields(merged: Merged) -> list[Field]:
     main = merged.first.judged_by
     title = wording(main).title
     fields = [
-        Field(title, lambda row: _value(row, main), optional=not merged.classifier),
+        Field(title, lambda row: _value(row, main), optional=not merged.judged),
         Field(f"{title} {_loss_words(merged, main)}", lambda row: _loss(row, main)),
     ]
     others = [name for name in other_metrics(merged, main) if name not in _LEFT_OUT]
