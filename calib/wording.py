@@ -1,10 +1,11 @@
-"""Words that go by a number."""
+"""Words of messages: those that go by a number, and names that were probably meant."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-__all__ = ["counted", "inflected"]
+__all__ = ["counted", "inflected", "suggestion"]
 
 _FORMS = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")
 
@@ -31,3 +32,20 @@ def counted(number: int, words: str) -> str:
     ('1 sample', '0 boxes', '1285 entries')
     """
     return f"{number} {inflected(number, words)}"
+
+
+def suggestion(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """`` Did you mean 'x'?`` with a blank before it, or nothing.
+
+    Args:
+        name: What was given.
+        known: What could be meant.
+        cutoff: How alike the two must be, from 0 to 1.
+
+    >>> suggestion("sampels", ["samples", "seed"])
+    " Did you mean 'samples'?"
+    """
+    import difflib
+
+    close = difflib.get_close_matches(name, list(known), 1, cutoff)
+    return f" Did you mean {close[0]!r}?" if close else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +12,7 @@ from calib.calibrators.minmax import MinMaxCalibrator
 from calib.calibrators.mse import MSECalibrator
 from calib.calibrators.percentile import PercentileCalibrator
 from calib.errors import UsageError
+from calib.wording import suggestion
 
 __all__ = ["CALIBRATORS", "make_calibrator"]
 
@@ -38,8 +38,7 @@ def make_calibrator(method: str, **options: float | None) -> Calibrator[Any]:
         UsageError: There is no such method, it has no such option, or the option's value cannot be meant.
     """
     if method not in CALIBRATORS:
-        near = difflib.get_close_matches(method, CALIBRATORS, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        hint = suggestion(method, CALIBRATORS)
         raise UsageError(f"Method must be one of {', '.join(CALIBRATORS)}, got {method!r}.{hint}")
     given = {option: value for option, value in options.items() if value is not None}
     for option in given:

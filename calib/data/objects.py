@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from calib.data.reader_sources import failed
-from calib.data.recipe_errors import suggestion
 from calib.errors import DatasetError
+from calib.wording import suggestion
 
 __all__ = ["load_object", "looks_like_object"]
 

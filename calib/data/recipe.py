@@ -23,11 +23,12 @@ from calib.data.dataset import Dataset
 from calib.data.document import Document, read_document
 from calib.data.feeding import ConstantOption, Constants, PaddingOption, Paddings, StateOption, States
 from calib.data.preprocess import Letterbox, Pad, Preprocess
-from calib.data.recipe_errors import explain, suggestion
+from calib.data.recipe_errors import explain
 from calib.data.sources.base import Opening, SourceModel
 from calib.data.sources.kinds import KINDS, Source
 from calib.data.task_options import TASK_MODELS, TaskOptions
 from calib.errors import DatasetError
+from calib.wording import suggestion
 
 __all__ = ["CalibrationUse", "Recipe", "Source", "Use", "ValidationUse", "load_recipe", "shipped_recipes"]
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from calib.data.document import Document
 from calib.errors import DatasetError
+from calib.wording import suggestion
 
-__all__ = ["explain", "suggestion"]
+__all__ = ["explain"]
 
 _SHOWN = 5
 _NAME = re.compile(r"'([^']*)'")
@@ -35,16 +35,6 @@ def explain(
     if len(items) > _SHOWN:
         lines.append(f"and {len(items) - _SHOWN} more.")
     return DatasetError("\n".join(lines))
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """`` Did you mean 'x'?`` with a blank before it, or nothing.
-
-    >>> suggestion("sampels", ["samples", "seed"])
-    " Did you mean 'samples'?"
-    """
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def _one_a_place(items: Sequence[Any], document: Document) -> list[Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, get_args
 
 from calib.errors import UsageError
+from calib.wording import suggestion
 
 __all__ = ["DEFAULT_TARGET", "TARGETS", "FloatType", "Target", "find_target", "typed_target"]
 
@@ -121,8 +121,7 @@ def find_target(name: str) -> Target:
     """
     if name in TARGETS:
         return TARGETS[name]
-    close = difflib.get_close_matches(name.lower(), TARGETS, n=1, cutoff=0.4)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = suggestion(name.lower(), TARGETS, cutoff=0.4)
     raise UsageError(f"--target {name!r} is unknown.{hint} Targets: {', '.join(TARGETS)}.")
 
 

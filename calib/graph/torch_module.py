@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from calib.data.objects import load_object
 from calib.data.reader_sources import failed
-from calib.data.recipe_errors import suggestion
 from calib.errors import DatasetError, ModelError, UsageError, require
+from calib.wording import suggestion
 
 if TYPE_CHECKING:
     from torch import nn

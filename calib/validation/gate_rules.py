@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from calib.errors import DatasetError, UsageError
 from calib.validation.corrections import Correction
 from calib.validation.outcomes import SHARE_METRICS
 from calib.validation.thresholds import Threshold, describe_points, parse_threshold, plain
+from calib.wording import suggestion
 
 __all__ = ["GATES", "GateFile", "Limit", "Rule", "make_rules", "read_gate_file"]
 
@@ -170,9 +170,9 @@ def _check_known(name: str, known: Iterable[str], what: str, where: str = "") ->
     names = list(known)
     if name in names:
         return
-    close = difflib.get_close_matches(name, names, 1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UsageError(f"{where}Unknown {what} {name!r}.{hint} Choose from {', '.join(names)}.")
+    raise UsageError(
+        f"{where}Unknown {what} {name!r}.{suggestion(name, names)} Choose from {', '.join(names)}."
+    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from calib.errors import UsageError
 from calib.validation.engine_options import EngineOptions
 from calib.validation.latency import LatencyPlan
 from calib.validation.pytorch_options import PyTorchOptions
+from calib.wording import suggestion
 
 __all__ = ["PRECISIONS", "Options", "default_precisions", "ordered_precisions"]
 
@@ -211,6 +211,5 @@ def default_precisions(runner: str) -> tuple[str, ...]:
 def _check_known(what: str, name: str, known: Sequence[str]) -> None:
     if name in known:
         return
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = suggestion(name.lower(), known)
     raise UsageError(f"Unknown {what} {name!r}.{hint} Choose from {', '.join(known)}.")

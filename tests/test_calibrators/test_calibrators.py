@@ -281,7 +281,7 @@ def test_range_table_arranges_copies() -> None:
 
 
 def test_unknown_method_is_named_with_a_suggestion() -> None:
-    with pytest.raises(UsageError, match=r"got 'entropi'\. Did you mean entropy\?"):
+    with pytest.raises(UsageError, match=r"got 'entropi'\. Did you mean 'entropy'\?"):
         make_calibrator("entropi")
 
 

@@ -13,13 +13,12 @@ from calib.data.dataset import Array, Dataset, Sample
 from calib.data.fingerprint import file_identity
 from calib.data.memory import check_lengths
 from calib.data.preprocess import Layout, Preprocess
-from calib.data.recipe_errors import suggestion
 from calib.data.sources.base import Opening, RelativePath, SourceModel, listed, natural
 from calib.data.sources.kept import Kept
 from calib.data.sources.labels import check_labels, label_values, read_label_file
 from calib.data.sources.stored import StoredArray, open_npy, open_stored
 from calib.errors import DatasetError
-from calib.wording import counted
+from calib.wording import counted, suggestion
 
 __all__ = ["ArraysSource"]
 

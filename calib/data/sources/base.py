@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from calib.data.dataset import Dataset
 from calib.data.preprocess import Preprocess
-from calib.data.recipe_errors import suggestion
 from calib.errors import DatasetError
+from calib.wording import suggestion
 
 __all__ = ["Opening", "RelativePath", "SourceModel", "listed", "natural", "printable"]
 

@@ -11,11 +11,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from calib.data.recipe_errors import suggestion
 from calib.data.sources.base import printable
 from calib.errors import DatasetError
 from calib.files import read_bounded_text
-from calib.wording import counted
+from calib.wording import counted, suggestion
 
 __all__ = ["Columns", "ListRow", "inside_folder", "read_list", "read_table"]
 

@@ -16,11 +16,10 @@ from calib.data.pixels import prepare_pixels
 from calib.data.preprocess import Preprocess
 from calib.data.reader_forms import as_array
 from calib.data.reader_sources import called, failed
-from calib.data.recipe_errors import suggestion
 from calib.data.sources.base import Opening, SourceModel, listed
 from calib.data.sources.labels import check_labels
 from calib.errors import DatasetError
-from calib.wording import counted
+from calib.wording import counted, suggestion
 
 __all__ = ["PythonSource"]
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from calib.data.recipe_errors import suggestion
 from calib.data.sources.base import listed
 from calib.data.sources.findings import Findings
 from calib.errors import DatasetError
 from calib.files import read_bounded_text
-from calib.wording import counted
+from calib.wording import counted, suggestion
 
 __all__ = ["Column", "TextForm", "TextRow", "form_of", "read_rows"]
 
