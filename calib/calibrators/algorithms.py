@@ -35,7 +35,7 @@ def algorithm_named(word: str) -> str:
     known = {name.lower(): name for name in ALGORITHMS}
     if word.lower() not in known:
         near = difflib.get_close_matches(word.lower(), [*known, *CALIBRATORS], n=1)
-        hint = f" Did you mean {known.get(near[0], near[0])}?" if near else ""
+        hint = f" Did you mean {known.get(near[0], near[0])!r}?" if near else ""
         choices = ", ".join([*ALGORITHMS, *CALIBRATORS])
         raise UsageError(f"Algorithm must be one of {choices}, got {word!r}.{hint}")
     return known[word.lower()]

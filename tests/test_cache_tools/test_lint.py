@@ -128,7 +128,7 @@ def test_algorithms(algorithm: str, method: str | None, codes: list[str]) -> Non
 
 
 def test_unknown_method_and_version_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"Algorithm must be one of .* got 'minmx'. Did you mean minmax\?"):
+    with pytest.raises(UsageError, match=r"Algorithm must be one of .* got 'minmx'. Did you mean 'minmax'\?"):
         lint_cache(parse("x: 1"), method="minmx")
     with pytest.raises(UsageError, match="TensorRT version must look like"):
         lint_cache(parse("x: 1"), target="new")

@@ -154,7 +154,7 @@ def test_odd_models_end_in_one_message(name: str, error: type[CalibError], messa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "entropie"}, "Did you mean entropy"),
+        ({"method": "entropie"}, "Did you mean 'entropy'"),
         ({"tensorrt": "eight"}, "must look like 8.6.0"),
         ({"batch_size": 0}, "Batch size must be at least 1, got 0"),
     ],

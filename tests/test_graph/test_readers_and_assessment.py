@@ -163,7 +163,7 @@ def test_assessment_changes_no_bit_and_says_what_moves(method: str, tmp_path: Pa
 
 
 def test_too_few_batches_to_assess(network: Path) -> None:
-    with pytest.raises(UsageError, match="--assess needs at least 4 batches to compare, there are 3"):
+    with pytest.raises(UsageError, match="--assess needs at least 4 batches to compare, got 3"):
         calib.calibrate(network, from_arrays("a", {"x": VALUES}), batch_size=8, assess=True)
 
 
