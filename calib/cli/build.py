@@ -60,6 +60,13 @@ def build_command(
         list[str] | None,
         typer.Option(help="Regular expression of nodes, or of their outputs, that do not become INT8."),
     ] = None,
+    conv_transpose: Annotated[
+        str,
+        typer.Option(
+            help="Transposed convolutions of INT8 engines: int8, float, or auto: float before TensorRT 10, "
+            "which builds wrong engines, or none, where their output is INT8."
+        ),
+    ] = "auto",
     timing_cache: Annotated[
         Path | None,
         typer.Option(
@@ -104,6 +111,7 @@ def build_command(
             version_compatible=version_compatible,
             hardware_compatible=hardware_compatible,
             keep_float=keep_float or (),
+            conv_transpose=conv_transpose,
             flavour="tensorrt_rtx" if rtx else "tensorrt",
             device=device,
             compute_capability=_capability(compute_capability),

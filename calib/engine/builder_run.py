@@ -97,8 +97,8 @@ def _run(api: Api, job: BuildJob) -> BuiltPlan:
     calibrator, handed = _calibrator(api, job, network)
     notes = list(handed)
     config = _configure(api, job, builder, network, calibrator, log)
-    if job.request.keep_float and calibrator is not None:
-        notes.append(keep_layers_float(api, network, config, job.request))
+    if calibrator is not None:
+        notes += keep_layers_float(api, network, config, job.request)
     plan = _serialize(api, job, builder, network, config, calibrator, log)
     notes += calibration_notes(calibrator)
     if job.timing is not None:

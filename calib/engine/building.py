@@ -45,6 +45,7 @@ def build(
     version_compatible: bool = False,
     hardware_compatible: bool = False,
     keep_float: Sequence[str] = (),
+    conv_transpose: str = "auto",
     calibrator: Any | None = None,
     flavour: str = "tensorrt",
     device: int = 0,
@@ -70,6 +71,8 @@ def build(
         version_compatible: Let later releases of the same major version load the engine.
         hardware_compatible: Let other GPUs from Ampere on load it.
         keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8.
+        conv_transpose: What becomes of transposed convolutions in INT8 engines: "int8", "float", or "auto":
+            float before TensorRT 10, which builds wrong engines, or none, where their output is INT8.
         calibrator: A calibrator of TensorRT in place of a cache.
         flavour: "tensorrt", or "tensorrt_rtx" for TensorRT-RTX, which builds without a GPU.
         device: Number of the GPU.
@@ -90,6 +93,7 @@ def build(
         version_compatible=version_compatible,
         hardware_compatible=hardware_compatible,
         keep_float=tuple(keep_float),
+        conv_transpose=conv_transpose,
         flavour=flavour,
         device=device,
         compute_capability=compute_capability,

@@ -69,6 +69,12 @@ _HINTS: tuple[tuple[str, str], ...] = (
         "A scale is zero or negative: quantize again with calib quantize, which keeps such tensors float.",
     ),
     (
+        r"Assertion \S.* failed",
+        "TensorRT tripped over itself. In INT8 leave what it may have tripped over in float, transposed "
+        "convolutions first (--conv-transpose float, --keep-float NAME); or try another --level, or a later "
+        "TensorRT, and compare the outputs with calib validate.",
+    ),
+    (
         r"timing cache .* (miss|not)|ERROR_ON_TIMING_CACHE_MISS",
         "Leave --timing-cache out, or delete that file.",
     ),

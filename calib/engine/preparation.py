@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from calib.calibrators import CalibrationCache, encode_version, read_sidecar
 from calib.calibrators.algorithms import ALGORITHMS
@@ -14,6 +14,7 @@ from calib.engine.build_request import BuildRequest
 from calib.errors import CacheError, EngineError, ModelError, UsageError, first_names
 from calib.graph import OnnxModel, find_target, quantize_model, to_float16
 from calib.graph.cache_model import compare_names, lint_provenance
+from calib.graph.transposed import ConvTranspose
 
 __all__ = ["Prepared", "Scales", "prepare", "target_of"]
 
@@ -164,7 +165,12 @@ def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
     target = target_of(api)
     typed = request.half and not api.precision_flags
     result = quantize_model(
-        model, scales.cache, request.keep_float, target=target, float_type="fp16" if typed else "fp32"
+        model,
+        scales.cache,
+        request.keep_float,
+        target=target,
+        float_type="fp16" if typed else "fp32",
+        conv_transpose=cast(ConvTranspose, request.conv_transpose),
     )
     notes.append(f"{len(result.activations)} activations quantized by Q/DQ nodes, in the form for {target}")
     if typed:

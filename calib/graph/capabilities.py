@@ -29,6 +29,7 @@ from calib.graph.operators import FUSED, WEIGHTED, commutes, is_standard
 from calib.graph.placement import Plan, plan_placement
 from calib.graph.subgraphs import nodes_inside
 from calib.graph.targets import find_target
+from calib.graph.transposed import count_transposed
 
 __all__ = ["Doing", "LayerRow", "LayerTable", "Support", "layer_table"]
 
@@ -254,13 +255,19 @@ def _inside(proto: onnx.ModelProto) -> dict[tuple[str, str], int]:
 def _notes(model: OnnxModel, releases: Sequence[str]) -> Iterator[str]:
     if model.quantized_nodes:
         yield f"the model has {model.quantized_nodes} Q/DQ or integer nodes: calib quantize refuses it"
-    attention = count_attention(model)
+    attention, transposed = count_attention(model), count_transposed(model)
     for release in releases:
         target = find_target(f"tensorrt-{release}")
         if attention and target.float_attention:
             yield (
                 f"{attention} nodes of attention, or around it, stay in float for TensorRT {release}, which "
                 "runs them faster in FP16; calib quantize --attention int8 quantizes them"
+            )
+        if transposed and target.float_conv_transpose:
+            yield (
+                f"{transposed} transposed convolutions stay in float for TensorRT {release}, which builds "
+                "wrong engines, or none, where their output is INT8; calib quantize --conv-transpose int8 "
+                "quantizes them"
             )
         most = target.most_opset
         if most is not None and model.opset > most:

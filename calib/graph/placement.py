@@ -27,6 +27,7 @@ from calib.graph.placement_rules import (
     weighted_obstacle,
 )
 from calib.graph.shared_scales import SharedScale, concat_warnings, share_scales
+from calib.graph.transposed import transposed_in_float
 
 __all__ = ["LeftFloat", "Plan", "WeightSite", "nodes_kept", "plan_placement"]
 
@@ -81,6 +82,7 @@ def plan_placement(
     *,
     share: bool = False,
     float_attention: bool = False,
+    float_conv_transpose: bool = False,
 ) -> Plan:
     """Decides what is quantized.
 
@@ -91,12 +93,14 @@ def plan_placement(
             them finds is left in float.
         share: Give one scale to tensors whose pairs TensorRT moves to one place.
         float_attention: Leave the multiplications of a network with attention in float.
+        float_conv_transpose: Leave transposed convolutions in float.
 
     Raises:
         UsageError: A regular expression is none, or finds nothing in the model.
     """
     graph = GraphView(proto, scales)
     kept = attention_in_float(graph) if float_attention else {}
+    kept.update(transposed_in_float(graph) if float_conv_transpose else {})
     kept.update(nodes_kept(graph.nodes, keep_float))
     plan = Plan()
     _place_weighted(plan, graph, kept)

@@ -21,10 +21,15 @@ from calib.graph.intake import OnnxModel, load_model
 from calib.graph.opset import fit_opset
 from calib.graph.placement import LeftFloat, Plan, plan_placement
 from calib.graph.qdq_writer import Pair, QdqWriter
-from calib.graph.targets import DEFAULT_TARGET, FloatType, Target, find_target, typed_target
+from calib.graph.targets import DEFAULT_TARGET, FloatType, find_target, typed_target
+from calib.graph.transposed import ConvTranspose
 from calib.graph.validity import check_valid
 
 __all__ = ["Pair", "QuantizedModel", "quantize", "quantize_model"]
+
+
+_OVERRULED = ("--attention int8", "--conv-transpose int8")
+"""What reasons say of a node that the target alone leaves in float."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ def quantize(
     share_scales: bool = False,
     float_type: FloatType = "fp32",
     attention: Attention = "auto",
+    conv_transpose: ConvTranspose = "auto",
 ) -> QuantizedModel:
     """Writes the scales of a calibration cache into a model as Q/DQ nodes.
 
@@ -84,6 +90,8 @@ def quantize(
             allow it: the strongly typed form of TensorRT's "best" precision.
         attention: What becomes of MatMul and Gemm in a network with attention: "int8", "float", or "auto":
             float for TensorRT 8.6, where pairs on them are slower than FP16.
+        conv_transpose: What becomes of transposed convolutions: "int8", "float", or "auto": float for
+            TensorRT 8.6, which builds wrong engines, or none, where their output is INT8.
 
     Returns:
         The model and what was placed; its notes say how well the cache fits.
@@ -109,6 +117,7 @@ def quantize(
         share_scales=share_scales,
         float_type=float_type,
         attention=attention,
+        conv_transpose=conv_transpose,
     )
     if out is not None:
         write_model(result.model, out)
@@ -149,6 +158,7 @@ def quantize_model(
     share_scales: bool = False,
     float_type: FloatType = "fp32",
     attention: Attention = "auto",
+    conv_transpose: ConvTranspose = "auto",
 ) -> QuantizedModel:
     """Adds Q/DQ nodes to a model: symmetric INT8, zero points 0, weights per channel, bias in float.
 
@@ -165,6 +175,7 @@ def quantize_model(
         float_type: As in ``quantize``; ``cache`` bounds the values as a calibration cache does, and as
             exact ranges if it is another mapping.
         attention: As in ``quantize``.
+        conv_transpose: As in ``quantize``.
 
     Raises:
         ModelError: The model is quantized already, its opset is none for the target, or nothing in it
@@ -175,8 +186,14 @@ def quantize_model(
     half = float_type == "fp16"
     _refuse_quantized(model)
     proto, notes = fit_opset(model, form)
-    in_float = _attention_in_float(attention, form)
-    plan = plan_placement(proto, cache, keep_float, share=share_scales, float_attention=in_float)
+    plan = plan_placement(
+        proto,
+        cache,
+        keep_float,
+        share=share_scales,
+        float_attention=_in_float("--attention", attention, form.float_attention),
+        float_conv_transpose=_in_float("--conv-transpose", conv_transpose, form.float_conv_transpose),
+    )
     if not plan.weights:
         raise ModelError(f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan)}")
     groups, subgraphs = explain_float(GraphView(proto, cache), plan)
@@ -193,10 +210,12 @@ def quantize_model(
     return _with_half_rest(quantized, cache) if half else quantized
 
 
-def _attention_in_float(attention: str, target: Target) -> bool:
-    if attention not in get_args(Attention):
-        raise UsageError(f"--attention must be one of {', '.join(get_args(Attention))}, got {attention!r}.")
-    return target.float_attention if attention == "auto" else attention == "float"
+def _in_float(option: str, chosen: str, by_target: bool) -> bool:
+    """Whether what an option is about stays in float; all such options have the same words."""
+    choices = get_args(Attention)
+    if chosen not in choices:
+        raise UsageError(f"{option} must be one of {', '.join(choices)}, got {chosen!r}.")
+    return by_target if chosen == "auto" else chosen == "float"
 
 
 def _with_half_rest(quantized: QuantizedModel, cache: Mapping[str, float]) -> QuantizedModel:
@@ -222,7 +241,7 @@ def _why_nothing(plan: Plan) -> str:
     if not plan.left_float:
         return "It has no Conv, ConvTranspose, Gemm or MatMul."
     first = plan.left_float[0]
-    if any("--attention int8" in left.reason for left in plan.left_float):
+    if any(option in left.reason for left in plan.left_float for option in _OVERRULED):
         return (
             f"{first.op} {first.node!r}: {first.reason}. Build it in FP16 (calib build --precision fp16), or "
             "quantize it for another --target."

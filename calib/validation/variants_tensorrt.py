@@ -50,7 +50,12 @@ def make(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]
             for route in chosen.routes():
                 form = "Q/DQ" if route == "explicit" and chosen.route == "both" else ""
                 name = replace(calibration.run, runner="tensorrt", form=form)
-                scales = {"cache": calibration.cache, "route": route, "keep_float": options.keep_float}
+                scales = {
+                    "cache": calibration.cache,
+                    "route": route,
+                    "keep_float": options.keep_float,
+                    "conv_transpose": chosen.conv_transpose,
+                }
                 yield _variant(model, name, chosen, shapes, scales)
 
 

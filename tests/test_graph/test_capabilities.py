@@ -124,7 +124,7 @@ def test_pairs_are_those_that_quantize_places(net: str) -> None:
 
     path = NETS / f"{net}.onnx"
     table = layer_table(load_model(path))
-    placed = quantize(path, NETS / f"{net}.minmax.cache")
+    placed = quantize(path, NETS / f"{net}.minmax.cache", conv_transpose="int8")
     readers = {reader for pair in placed.activations for reader in pair.readers}
     assert sum(row.quantized for row in table.rows) == len(readers)
     assert sum(row.count for row in table.rows) == len(load_model(path).proto.graph.node)

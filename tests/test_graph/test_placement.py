@@ -31,7 +31,7 @@ def quantized(
     proto: onnx.ModelProto, scales: Mapping[str, float] | Sequence[str], *, share: bool = False
 ) -> QuantizedModel:
     known = scales if isinstance(scales, Mapping) else dict.fromkeys(scales, 0.02)
-    return quantize_model(in_memory(proto), known, share_scales=share)
+    return quantize_model(in_memory(proto), known, share_scales=share, conv_transpose="int8")
 
 
 def run(target: OnnxModel, optimize: bool = False, **feeds: np.ndarray) -> list[np.ndarray]:

@@ -31,7 +31,7 @@ def in_memory(proto: onnx.ModelProto) -> OnnxModel:
 
 
 def quantized(proto: onnx.ModelProto, names: Sequence[str], scale: float = 0.02) -> QuantizedModel:
-    return quantize_model(in_memory(proto), dict.fromkeys(names, scale))
+    return quantize_model(in_memory(proto), dict.fromkeys(names, scale), conv_transpose="int8")
 
 
 def run(target: OnnxModel, **feeds: np.ndarray) -> np.ndarray:

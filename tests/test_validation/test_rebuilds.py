@@ -92,11 +92,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Results:
 class TestValidation:
     def test_builds_are_no_runs_of_their_own(self, built: Results) -> None:
         assert [run.label for run in built.runs] == ["FP32", "TensorRT FP16"]
-        assert built.command.endswith("engine=EngineOptions(shapes=(), level=None, route='auto', rest='fp16',"
-                                      " workspace_mib=None, timing_cache=None, engine_cache=None,"
-                                      " cuda_graph=False, transfers=False, profile=True, simulation=True,"
-                                      " rebuilds=3))"
-                                      "  # dataset: noise")  # fmt: skip
+        assert f"engine={EngineOptions(rebuilds=3)!r})" in built.command
+        assert built.command.endswith("  # dataset: noise")
 
     def test_what_differs_between_the_builds(self, built: Results) -> None:
         (record,) = built.rebuilds

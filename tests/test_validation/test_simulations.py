@@ -35,17 +35,20 @@ class WrongRunner(OnnxRuntimeRunner):
         return {name: array * np.float32(self.factor) for name, array in super().infer(feeds).items()}
 
 
+ENGINE: Any = SimpleNamespace(record=SimpleNamespace(flavour="tensorrt", tensorrt="8.6.0"))
+
+
 def engines(factor: float) -> Any:
     def make(model: OnnxModel, options: Any, calibrations: Sequence[Any]) -> Iterator[Variant]:
         plain = WrongRunner(model, "fp32", simulated=False)
-        yield Variant(RunName("fp32", runner="tensorrt"), plain, "as it is", engine=SimpleNamespace())  # type: ignore[arg-type]
+        yield Variant(RunName("fp32", runner="tensorrt"), plain, "as it is", engine=ENGINE)
         for calibration in calibrations:
             # The right one computes what the simulation does.
             quantized = quantize_model(model, calibration.cache, target="onnxruntime").model
             runner = WrongRunner(quantized, "int8", simulated=False)
             runner.factor = factor
             name = replace(calibration.run, runner="tensorrt")
-            yield Variant(name, runner, "built", engine=SimpleNamespace(), scales=calibration.cache)  # type: ignore[arg-type]
+            yield Variant(name, runner, "built", engine=ENGINE, scales=calibration.cache)
 
     return make
 
