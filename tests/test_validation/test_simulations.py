@@ -36,7 +36,7 @@ class WrongRunner(OnnxRuntimeRunner):
 
 
 def engines(factor: float) -> Any:
-    def make(model: OnnxModel, options: Any, calibrations: Sequence[Any]) -> Iterator[Variant]:
+    def make(model: OnnxModel, options: Any, calibrations: Sequence[Any], feeds: Any) -> Iterator[Variant]:
         plain = WrongRunner(model, "fp32", simulated=False)
         yield Variant(RunName("fp32", runner="tensorrt"), plain, "as it is", engine=SimpleNamespace())  # type: ignore[arg-type]
         for calibration in calibrations:
