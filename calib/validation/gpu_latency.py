@@ -73,13 +73,13 @@ class GpuLatencyPlan:
 
     @classmethod
     def of(cls, plan: LatencyPlan, *, transfers: bool = False) -> GpuLatencyPlan:
-        """The plan of any runner, with a GPU's warm-up."""
+        """The plan of any runner, with a GPU's warm-up and as many rounds at least as trtexec times."""
         return cls(
             batch_size=plan.batch_size,
             count=plan.count,
             warmup=plan.warmup,
             seconds=plan.seconds,
-            minimum=plan.minimum,
+            minimum=max(plan.minimum, min(plan.count, cls.minimum)),
             transfers=transfers,
         )
 
@@ -202,7 +202,7 @@ def measure_gpu_latency(
         feeds: One batch for each runner.
         plan: How many batches and how long.
         labels: A name for each runner.
-        sampler: Samples the GPU during the timed rounds; None takes NVML's first GPU.
+        sampler: Samples the GPU during the timed rounds; None takes the GPU of the first runner.
         now: The clock of the budget, in seconds.
 
     Returns:
@@ -218,7 +218,7 @@ def measure_gpu_latency(
         )
     measurement = _Measurement(runners, feeds, plan, now)
     warmup = measurement.warm_up()
-    watch: Sampler = TelemetrySampler() if sampler is None else sampler
+    watch: Sampler = TelemetrySampler(getattr(runners[0], "gpu", 0)) if sampler is None else sampler
     with watch:
         timed = measurement.rounds()
     latencies = tuple(

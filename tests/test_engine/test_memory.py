@@ -37,6 +37,7 @@ def device(request: pytest.FixtureRequest, gpu: FakeGpu, monkeypatch: pytest.Mon
 
 def test_what_a_device_is(device: Any) -> None:
     assert (device.index, device.name, device.compute_capability) == (0, "Fake GPU", (9, 0))
+    assert device.pci_bus_id == "0000:1B:00.0"
     assert device.implementation in ("pycuda", "cuda-python")
 
 

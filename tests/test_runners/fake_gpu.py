@@ -132,6 +132,7 @@ class FakeDevice:
 
     name = "Fake H200"
     compute_capability = (9, 0)
+    pci_bus_id = "0000:1B:00.0"
     implementation = "fake"
 
     def __init__(self, *, no_capture: str = "", most_bytes: int = 1 << 30) -> None:
