@@ -37,6 +37,13 @@ def inspect_command(
         typer.Option(help="Layers of the FP16 engine: say why this one is no faster. Needs both times."),
     ] = None,
     against_times: Annotated[Path | None, typer.Option(help="The times of its layers.")] = None,
+    host_code: Annotated[
+        bool,
+        typer.Option(
+            "--host-code",
+            help="Let a version-compatible engine run the code that it holds; for engines that you trust.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """List an engine's layers: precision, formats, what was fused, and why a layer is not INT8."""
@@ -47,7 +54,7 @@ def inspect_command(
 
     if (against is None) != (against_times is None) or (against is not None and times is None):
         raise UsageError("--against needs --times and --against-times: reasons are told by where time goes.")
-    layers = read_layers(source)
+    layers = read_layers(source, host_code=host_code)
     measured = {} if times is None else read_times(times)
     summary = summarize_layers(
         layers,
@@ -57,7 +64,9 @@ def inspect_command(
     )
     slower: tuple[str, ...] = ()
     if against is not None and against_times is not None:
-        slower = explain_slower((layers, measured), (read_layers(against), read_times(against_times)))
+        slower = explain_slower(
+            (layers, measured), (read_layers(against, host_code=host_code), read_times(against_times))
+        )
     if as_json:
         typer.echo(_json(layers, summary, measured, slower))
         return

@@ -162,7 +162,9 @@ def _parser_message(api: Api, model: OnnxModel, parser: Any, lines: Sequence[tup
     told = [str(fault) for fault in faults] or worst_lines(lines) or ["the parser gave no reason"]
     unknown = unknown_operators(parser, model)
     if unknown:
-        listed = ", ".join(f"{operator} ({count} nodes)" for operator, count in unknown.items())
+        listed = ", ".join(
+            f"{operator} ({count} node{'s' if count > 1 else ''})" for operator, count in unknown.items()
+        )
         told.append(f"operators that its parser has no importer for: {listed}")
     return _message(f"{api.title} cannot parse {model.path}", told)
 
@@ -207,6 +209,12 @@ def _set_flags(api: Api, request: BuildRequest, config: Any) -> None:
 
 
 def _need(api: Api, feature: str, option: str) -> None:
+    if api.flavour == "tensorrt_rtx":
+        # It has the calls, which warn and do nothing, or fail for want of a library that it never had.
+        raise EngineError(
+            f"{api.title} has nothing for {option}: its engines are for the GPUs of --compute-capability and "
+            "for its own version. Leave it out, or build with TensorRT."
+        )
     if not api.has(feature):
         raise EngineError(
             f"{api.title} has nothing for {option}. Leave it out, or use TensorRT 8.6 or later."

@@ -19,7 +19,7 @@ __all__ = ["read_layers", "read_times", "set_usual_shapes"]
 _GZIP = b"\x1f\x8b"
 
 
-def read_layers(path: str | os.PathLike[str]) -> tuple[EngineLayer, ...]:
+def read_layers(path: str | os.PathLike[str], *, host_code: bool = False) -> tuple[EngineLayer, ...]:
     """Reads layers from the inspector's JSON, or from an engine, which needs TensorRT and its GPU.
 
     Dynamic inputs of an engine take the usual shapes of its first optimization profile: without shapes the
@@ -28,6 +28,7 @@ def read_layers(path: str | os.PathLike[str]) -> tuple[EngineLayer, ...]:
     Args:
         path: JSON, or JSON compressed by gzip, as TensorRT's inspector and ``trtexec --exportLayerInfo``
             write it; or a serialized engine.
+        host_code: Lets a version-compatible engine run the runtime code it holds; for trusted ones only.
 
     Raises:
         EngineError: No such file, not such a file, or the engine cannot be loaded here.
@@ -41,7 +42,7 @@ def read_layers(path: str | os.PathLike[str]) -> tuple[EngineLayer, ...]:
             f"{source} is an ONNX model, not an engine. Build one: calib build {source}; or see what "
             f"TensorRT can run of it: calib doctor --model {source}"
         )
-    return _of_engine(source)
+    return _of_engine(source, host_code)
 
 
 def _holds_json(source: Path) -> bool:
@@ -56,7 +57,7 @@ def _holds_json(source: Path) -> bool:
     return start.startswith(_GZIP) or start.lstrip()[:1] in (b"{", b"[")
 
 
-def _of_engine(source: Path) -> tuple[EngineLayer, ...]:
+def _of_engine(source: Path, host_code: bool) -> tuple[EngineLayer, ...]:
     from calib.engine.api import capture_log, load_api
     from calib.engine.engine_file import Engine
     from calib.engine.loading import load_engine
@@ -66,7 +67,9 @@ def _of_engine(source: Path) -> tuple[EngineLayer, ...]:
     api = load_api(made.record.flavour)
     with open_device() as device:
         log = capture_log(api)
-        runtime, engine = load_engine(api, made.plan, log, origin=str(source), here=device.name)
+        runtime, engine = load_engine(
+            api, made.plan, log, origin=str(source), here=device.name, host_code=host_code
+        )
         context = engine.create_execution_context()
         if context is None:
             raise EngineError(f"{api.title} can make no context of {source}: the GPU's memory may not do.")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onnx import TensorProto
+
 from calib.calibrators import CalibrationCache, encode_version, read_sidecar
 from calib.calibrators.algorithms import ALGORITHMS
 from calib.engine.api import Api
@@ -17,6 +19,7 @@ from calib.graph.cache_model import compare_names, lint_provenance
 
 __all__ = ["Prepared", "Scales", "prepare", "target_of"]
 
+_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _REST = "what does not run in INT8 runs in FP32; --precision best makes that FP16"
 
 
@@ -108,7 +111,7 @@ def _prepare_float(api: Api, request: BuildRequest, model: OnnxModel, scales: Sc
             f"--precision int8 or best, or the float model for {request.precision}."
         )
     if not typed:
-        return Prepared(model, "float")
+        return Prepared(model, "float", notes=tuple(_typed_notes(api, request, model)))
     note = f"{api.title} has no FP16 flag: built from an FP16 form of the model"
     if scales.cache is None:
         note += "; with --cache, what leaves FP16's range would stay in FP32"
@@ -130,9 +133,26 @@ def _prepare_quantized(api: Api, request: BuildRequest, model: OnnxModel, scales
         notes.append(f"opset {model.opset} is above the {target.most_opset} that {api.title} reads for sure")
     if not api.precision_flags:
         notes.append("every type is the model's own: there are no precision flags")
+        notes += _typed_notes(api, request, model)
     elif not request.half:
         notes.append(_REST)
     return Prepared(model, "explicit INT8", notes=tuple(notes))
+
+
+def _typed_notes(api: Api, request: BuildRequest, model: OnnxModel) -> list[str]:
+    """What an engine of FP32 is not, where the builder takes every type from the model."""
+    if api.precision_flags or request.half:
+        return []
+    graph = model.proto.graph
+    typed = [(tensor.name, tensor.data_type) for tensor in graph.initializer]
+    typed += [(info.name, info.type.tensor_type.elem_type) for info in (*graph.input, *graph.output)]
+    found = [name for name, kind in typed if kind in _HALVES]
+    if not found:
+        return []
+    return [
+        f"{api.title} takes every type from the model, in which {len(found)} tensors are FP16 or BF16: it "
+        f"computes in these types there, and not in FP32: {first_names(found, most=3)}"
+    ]
 
 
 def _route(api: Api, request: BuildRequest, scales: Scales) -> str:

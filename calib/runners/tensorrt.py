@@ -30,6 +30,9 @@ __all__ = ["TensorRTRunner"]
 
 _PRECISIONS = ("fp32", "fp16", "int8", "best")
 
+# An engine of another GPU of the same kind loads, and may be slow or wrong.
+_STRANGE = "different models of devices"
+
 
 class TensorRTRunner:
     """Runs a serialized engine on a GPU.
@@ -100,7 +103,7 @@ class TensorRTRunner:
             self._stack = stack.pop_all()
         self._open = True
         self.place: str = self.device.name
-        self.note = note if note is not None else f"{self._api.title} engine on {self.device.name}"
+        self.note = self._own_note() if note is None else note
         self.input_names: tuple[str, ...] = tuple(spec.name for spec in self._specs if spec.is_input)
         self.output_names: tuple[str, ...] = tuple(spec.name for spec in self._specs if not spec.is_input)
 
@@ -134,6 +137,11 @@ class TensorRTRunner:
             stack.callback(event.free)
         self._bindings = self._make_bindings()
         stack.callback(self._free_bindings)
+
+    def _own_note(self) -> str:
+        warned = [text for severity, text in self._log.lines if severity == "WARNING" and _STRANGE in text]
+        warning = f"; TensorRT warns: {warned[0]}" if warned else ""
+        return f"{self._api.title} engine on {self.device.name}{warning}"
 
     def _forget_engine(self) -> None:
         # The engine must go before its runtime, and both before the CUDA context.
@@ -319,6 +327,11 @@ class TensorRTRunner:
     def graph_problem(self) -> str:
         """Why there is no CUDA graph though one was asked for; empty otherwise."""
         return self._graph.problem
+
+    @property
+    def gpu(self) -> str:
+        """The PCI bus id of the GPU, by which NVML knows it."""
+        return self.device.pci_bus_id
 
     @property
     def session_options(self) -> dict[str, str]:

@@ -19,7 +19,7 @@ from calib.calibrators import CalibrationCache
 from calib.demo import DEMO_MODEL
 from calib.engine import Engine, load_api
 from calib.errors import EngineError, UsageError
-from calib.graph import OnnxModel, load_model, quantize, quantize_model
+from calib.graph import OnnxModel, load_model, quantize, quantize_model, to_float16
 from calib.graph.cache_model import compare_names
 
 pytest.importorskip("tensorrt_rtx_bindings", reason="extra [tensorrt-rtx] is not installed")
@@ -293,6 +293,24 @@ def test_what_tensorrt_rtx_has_not(tmp_path: Path) -> None:
         build(path, precision="int8", cache=scales(load_model(path)), route="implicit")
     notes = build(path, timing_cache=tmp_path).record.notes
     assert any("keeps no timings: --timing-cache was left out" in note for note in notes)
+
+
+@pytest.mark.parametrize("option", ["version_compatible", "hardware_compatible"])
+def test_options_that_it_takes_and_does_not_heed_are_refused(tmp_path: Path, option: str) -> None:
+    path = save(conv_relu_gemm(), tmp_path / "net.onnx")
+    with pytest.raises(EngineError, match=rf"has nothing for --{option.replace('_', '-')}: its engines"):
+        build(path, **{option: True})
+
+
+def test_a_model_in_half_is_no_fp32_engine(tmp_path: Path) -> None:
+    """Types are the model's own here: asking for FP32 changes none."""
+    network = load_model(save(conv_relu_gemm(), tmp_path / "net.onnx"))
+    half = to_float16(network)
+    typed = "takes every type from the model, in which"
+    notes = build(half, precision="fp32").record.notes
+    assert any(typed in note and "are FP16 or BF16" in note for note in notes)
+    for plain in (build(network), build(half, precision="fp16")):
+        assert not any(typed in note for note in plain.record.notes)
 
 
 def test_compute_capability_of_a_machine_without_a_gpu(

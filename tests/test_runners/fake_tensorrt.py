@@ -232,10 +232,25 @@ class FakeEngine:
 
 class Runtime:
     def __init__(self, logger: Any) -> None:
-        FakeTensorRT.current.logger = logger
+        module = FakeTensorRT.current
+        module.logger = logger
+        if module.cuda_error:
+            text = f"CUDA initialization failure with error: {module.cuda_error}. Please check your CUDA"
+            module.say("WARNING", text)
+        if module.no_runtime:
+            raise TypeError("pybind11::init(): factory function returned nullptr")
+
+    engine_host_code_allowed = False
 
     def deserialize_cuda_engine(self, plan: bytes) -> FakeEngine | None:
         module = FakeTensorRT.current
+        if module.strange:
+            module.say("WARNING", module.strange)
+        if module.holds_code and not self.engine_host_code_allowed:
+            module.say(
+                "ERROR", "Cannot deserialize engine with lean runtime: engine host code is not allowed"
+            )
+            return None
         if plan in module.plans:
             return FakeEngine(module, module.plans[plan])
         module.say("ERROR", module.refusal)
@@ -264,6 +279,10 @@ class FakeTensorRT:
         self.no_context = False
         self.refusal = "1: Serialization assertion stdVersionRead == serializationVersion failed."
         self.plugins_loaded = False
+        self.strange = ""
+        self.holds_code = False
+        self.no_runtime = False
+        self.cuda_error = 0
 
     def init_libnvinfer_plugins(self, logger: Any, namespace: str) -> bool:
         self.plugins_loaded = True

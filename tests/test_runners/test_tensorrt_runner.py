@@ -258,6 +258,38 @@ def test_an_engine_that_is_not_for_this_machine(fake: FakeTensorRT, refusal: str
         TensorRTRunner(b"other", "fp32", device=fake.device, api=fake.api)
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (35, "CUDA does not start for TensorRT 8.6.0: error 35, the driver is too old for the CUDA"),
+        (4711, "TensorRT says: CUDA initialization failure with error: 4711"),
+        (0, "It says: pybind11::init"),
+    ],
+)
+def test_a_driver_that_serves_us_and_not_tensorrt(fake: FakeTensorRT, error: int, reason: str) -> None:
+    """TensorRT brings a CUDA of its own, newer than what the driver may serve: it then makes no runtime."""
+    fake.no_runtime, fake.cuda_error = True, error
+    with pytest.raises(
+        EngineError, match=rf"TensorRT 8.6.0 cannot run engines here\. {reason}.*calib doctor"
+    ):
+        TensorRTRunner(b"plan", "fp32", device=fake.device, api=fake.api)
+
+
+def test_an_engine_that_holds_code_is_run_where_that_is_allowed(fake: FakeTensorRT) -> None:
+    fake.plans[b"plan"], fake.holds_code = doubling(), True
+    with pytest.raises(EngineError, match=r"holds code of its own.*--host-code, or host_code=True"):
+        TensorRTRunner(b"plan", "fp32", device=fake.device, api=fake.api)
+    with TensorRTRunner(b"plan", "fp32", device=fake.device, api=fake.api, host_code=True) as runner:
+        assert runner.infer({"x": rows(1)})["y"].tolist() == [[0.0, 2.0, 4.0]]
+
+
+def test_an_engine_of_another_gpu_of_the_kind_is_run_with_tensorrts_warning(fake: FakeTensorRT) -> None:
+    fake.plans[b"plan"] = doubling()
+    fake.strange = "Using an engine plan file across different models of devices is not recommended"
+    with TensorRTRunner(b"plan", "fp32", device=fake.device, api=fake.api) as runner:
+        assert runner.note == f"TensorRT 8.6.0 engine on Fake H200; TensorRT warns: {fake.strange}"
+
+
 def test_no_memory_for_a_context(fake: FakeTensorRT) -> None:
     fake.plans[b"plan"] = doubling()
     fake.no_context = True
@@ -326,6 +358,10 @@ def test_what_a_report_is_told(open_runner: Open, fake: FakeTensorRT) -> None:
         "types": "x float32, y float32",
     }
     assert fake.plugins_loaded
+
+
+def test_nvml_is_told_which_gpu(open_runner: Open) -> None:
+    assert open_runner(doubling()).gpu == "0000:1B:00.0"
 
 
 def test_unknown_precision(fake: FakeTensorRT) -> None:
