@@ -126,7 +126,7 @@ class PyTorchRunner:
 
         if not self.on_gpu:
             return None
-        known = torch.cuda.get_device_properties(self._device)
+        known: Any = torch.cuda.get_device_properties(self._device)
         if not hasattr(known, "pci_bus_id"):
             return int(self._device.index or 0)
         return f"{known.pci_domain_id:08X}:{known.pci_bus_id:02X}:{known.pci_device_id:02X}.0"
