@@ -14,7 +14,7 @@ from calib.files import read_bounded
 if TYPE_CHECKING:
     from calib.engine.api import Api
 
-__all__ = ["read_layers", "read_times", "set_usual_shapes"]
+__all__ = ["is_engine", "read_layers", "read_times", "set_usual_shapes"]
 
 _GZIP = b"\x1f\x8b"
 
@@ -35,18 +35,17 @@ def read_layers(path: str | os.PathLike[str], *, host_code: bool = False) -> tup
         MissingExtraError: It is an engine, and TensorRT is not installed.
     """
     source = Path(path)
-    if _holds_json(source):
+    if not is_engine(source):
         return parse_layers(read_bounded(source, "file of layers or times", EngineError), str(source))
-    if source.suffix.lower() == ".onnx":
-        raise EngineError(
-            f"{source} is an ONNX model, not an engine. Build one: calib build {source}; or see what "
-            f"TensorRT can run of it: calib doctor --model {source}"
-        )
     return _of_engine(source, host_code)
 
 
-def _holds_json(source: Path) -> bool:
-    """By its first bytes: an engine may be called anything."""
+def is_engine(source: Path) -> bool:
+    """Whether a file is an engine, and not JSON, by its first bytes: an engine may be called anything.
+
+    Raises:
+        EngineError: There is no such file, it is empty, or it is an ONNX model.
+    """
     try:
         with source.open("rb") as stream:
             start = stream.read(64)
@@ -54,7 +53,14 @@ def _holds_json(source: Path) -> bool:
         raise EngineError(f"Cannot read {source}: {_why(error)}.") from error
     if not start:
         raise EngineError(f"{source} is empty.")
-    return start.startswith(_GZIP) or start.lstrip()[:1] in (b"{", b"[")
+    if start.startswith(_GZIP) or start.lstrip()[:1] in (b"{", b"["):
+        return False
+    if source.suffix.lower() == ".onnx":
+        raise EngineError(
+            f"{source} is an ONNX model, not an engine. Build one: calib build {source}; or see what "
+            f"TensorRT can run of it: calib doctor --model {source}"
+        )
+    return True
 
 
 def _of_engine(source: Path, host_code: bool) -> tuple[EngineLayer, ...]:

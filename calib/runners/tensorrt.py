@@ -17,7 +17,7 @@ from calib.runners.batch_times import BatchTimes
 from calib.runners.tensorrt_graph import GraphSlot
 from calib.runners.tensorrt_io import Bindings
 from calib.runners.tensorrt_profile import profile_layers
-from calib.runners.tensorrt_types import TensorSpec, read_specs, size_text
+from calib.runners.tensorrt_types import TensorSpec, read_specs, size_text, usual_feeds
 
 if TYPE_CHECKING:
     from calib.data import Array
@@ -296,6 +296,14 @@ class TensorRTRunner:
             return profile_layers(self._api, self._bindings, feeds, self._stream, runs)
         finally:
             self._replace_bindings()
+
+    def usual_feeds(self) -> dict[str, Array]:
+        """A batch of noise in the shapes that the engine was tuned for, to time it without data.
+
+        Raises:
+            EngineError: The engine does not tell them.
+        """
+        return usual_feeds(self._specs)
 
     def _replace_bindings(self) -> None:
         self._free_bindings()

@@ -17,7 +17,6 @@ from onnx import TensorProto
 
 from calib.data import load_recipe, open_validation
 from calib.demo import DEMO_MODEL
-from calib.engine import TelemetrySampler
 from calib.engine.api import load_api
 from calib.engine.building import build
 from calib.engine.memory import Device, open_device
@@ -234,6 +233,16 @@ def test_layers_and_their_times(device: Device, conv_net: dict[str, Any]) -> Non
     assert sum(times.values()) > 0
 
 
+def test_an_engine_is_timed_without_data(device: Device, conv_net: dict[str, Any]) -> None:
+    with TensorRTRunner(conv_net["fp32"], "fp32", device=device) as runner:
+        feeds = runner.usual_feeds()
+        assert feeds["x"].shape == (8, 3, 8, 8)
+        times = runner.profile(feeds, runs=3)
+        layers = runner.layers(feeds)
+    assert set(times) & {layer.name for layer in layers}
+    assert sum(times.values()) > 0
+
+
 def test_precisions_measured_in_turn(device: Device, conv_net: dict[str, Any]) -> None:
     feeds = {"x": samples(32, 3, 8, 8)}
     with (
@@ -248,7 +257,6 @@ def test_precisions_measured_in_turn(device: Device, conv_net: dict[str, Any]) -
             [feeds] * 3,
             plan,
             ["FP32", "FP16", "FP16 CUDA graph"],
-            sampler=TelemetrySampler(device.index),
         )
     for latency in found.latencies:
         parts = {part.name: part.median_ms for part in latency.parts}

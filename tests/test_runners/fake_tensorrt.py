@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,7 @@ class FakeNetwork:
     enqueue_ms: float = 0.5
     fails: bool = False
     layers: dict[str, float] = field(default_factory=dict)
+    kinds: tuple[tuple[str, str], ...] = ()
     refuses: str = ""
 
 
@@ -221,6 +224,12 @@ class FakeEngine:
         assert profile_index == 0
         return self.tensors[name].bounds
 
+    def create_engine_inspector(self) -> SimpleNamespace:
+        answer = json.dumps(
+            {"Layers": [{"Name": name, "LayerType": kind} for name, kind in self.network.kinds]}
+        )
+        return SimpleNamespace(execution_context=None, get_engine_information=lambda form: answer)
+
     def create_execution_context(self) -> Context | None:
         if self.module.no_context:
             self.module.say(
@@ -265,6 +274,7 @@ class FakeTensorRT:
 
     DataType, TensorIOMode, TensorLocation, TensorFormat = DataType, Mode, Location, Format
     Runtime = Runtime
+    LayerInformationFormat = SimpleNamespace(JSON="json")
     ILogger = type("ILogger", (), {})
     IOutputAllocator = type("IOutputAllocator", (), {})
     IProfiler = type("IProfiler", (), {})

@@ -367,3 +367,43 @@ def test_nvml_is_told_which_gpu(open_runner: Open) -> None:
 def test_unknown_precision(fake: FakeTensorRT) -> None:
     with pytest.raises(UsageError, match=r"one of fp32, fp16, int8, best, got 'int4'"):
         TensorRTRunner(b"plan", "int4", device=fake.device, api=fake.api)
+
+
+class TestUsualFeeds:
+    """What an engine is timed with where there are no data."""
+
+    def test_types_and_shapes_are_those_it_was_tuned_for(self, open_runner: Open) -> None:
+        inputs = [
+            Tensor("x", (-1, 3), bounds=DYNAMIC),
+            Tensor("half", (2, 2), DataType.HALF),
+            Tensor("ids", (1, 4), DataType.INT32),
+            Tensor("mask", (1, 4), DataType.BOOL),
+            Tensor("sizes", (2,), DataType.INT32, [(1, 1), (3, 5), (9, 9)], host=True),
+        ]
+        network = FakeNetwork(inputs, [Tensor("y", (-1, 3))], lambda x, **_: (x,))
+        found = open_runner(network).usual_feeds()
+        assert {name: (array.shape, array.dtype.name) for name, array in found.items()} == {
+            "x": ((4, 3), "float32"),
+            "half": ((2, 2), "float16"),
+            "ids": ((1, 4), "int32"),
+            "mask": ((1, 4), "bool"),
+            "sizes": ((2,), "int32"),
+        }
+        # Zeros would take less power, and be faster than data.
+        assert np.unique(found["x"]).size == 12
+        assert not found["ids"].any()
+        assert found["mask"].all()
+        assert found["sizes"].tolist() == [3, 5]
+
+    @pytest.mark.parametrize(
+        "untold",
+        [
+            Tensor("sizes", (2,), DataType.INT32, [(1,), (3,), (9,)], host=True),
+            Tensor("sizes", (2,), DataType.INT32, host=True),
+        ],
+        ids=["the first value alone", "nothing"],
+    )
+    def test_sizes_that_the_engine_does_not_tell(self, open_runner: Open, untold: Tensor) -> None:
+        network = FakeNetwork([untold], [Tensor("y", (1,))], lambda sizes: ([0.0],))
+        with pytest.raises(EngineError, match="does not tell what its input 'sizes' usually is"):
+            open_runner(network).usual_feeds()
