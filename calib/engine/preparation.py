@@ -14,7 +14,7 @@ from calib.calibrators.algorithms import ALGORITHMS
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
 from calib.errors import CacheError, EngineError, ModelError, UsageError, first_names
-from calib.graph import OnnxModel, find_target, quantize_model, to_float16
+from calib.graph import OnnxModel, convert_float16, find_target, quantize_model
 from calib.graph.cache_model import compare_names, lint_provenance
 
 __all__ = ["Prepared", "Scales", "prepare", "target_of"]
@@ -112,10 +112,14 @@ def _prepare_float(api: Api, request: BuildRequest, model: OnnxModel, scales: Sc
         )
     if not typed:
         return Prepared(model, "float", notes=tuple(_typed_notes(api, request, model)))
+    half = convert_float16(model, ranges=scales.cache)
     note = f"{api.title} has no FP16 flag: built from an FP16 form of the model"
-    if scales.cache is None:
-        note += "; with --cache, what leaves FP16's range would stay in FP32"
-    return Prepared(to_float16(model, ranges=scales.cache), "float", notes=(note,))
+    if half.kept:
+        note += (
+            f", in which {len(half.kept)} of {half.converted + len(half.kept)} nodes stay in FP32 (calib "
+            "fp16 --explain lists them, with the reasons)"
+        )
+    return Prepared(half.model, "float", notes=(note, *half.notes))
 
 
 def _prepare_quantized(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> Prepared:

@@ -302,6 +302,21 @@ def test_options_that_it_takes_and_does_not_heed_are_refused(tmp_path: Path, opt
         build(path, **{option: True})
 
 
+def test_how_much_of_an_fp16_engine_is_in_fp16_is_told(tmp_path: Path) -> None:
+    """Without ranges a sum stays in FP32, since nothing tells how large it may become."""
+    nodes = [node("MatMul", ["x", "w"], ["y"]), node("ReduceSum", ["x"], ["total"])]
+    proto = model(nodes, {"x": [4, 8]}, {"y": [4, 8], "total": [1, 1]}, {"w": weight(8, 8)})
+    network = OnnxModel(tmp_path / "m.onnx", proto)
+    first, second = build(network, precision="fp16").record.notes[:2]
+    assert ", in which 1 of 2 nodes stay in FP32 (calib fp16 --explain lists them" in first
+    assert second.startswith("no ranges were given")
+    product = OnnxModel(
+        tmp_path / "p.onnx", model(nodes[:1], {"x": [4, 8]}, {"y": [4, 8]}, {"w": weight(8, 8)})
+    )
+    whole = build(product, precision="fp16").record.notes[0]
+    assert whole.endswith("built from an FP16 form of the model")
+
+
 def test_a_model_in_half_is_no_fp32_engine(tmp_path: Path) -> None:
     """Types are the model's own here: asking for FP32 changes none."""
     network = load_model(save(conv_relu_gemm(), tmp_path / "net.onnx"))
