@@ -17,7 +17,7 @@ from calib.errors import CacheError, EngineError, ModelError, UsageError, first_
 from calib.graph import OnnxModel, convert_float16, find_target, quantize_model
 from calib.graph.cache_model import compare_names, lint_provenance
 
-__all__ = ["Prepared", "Scales", "prepare", "target_of"]
+__all__ = ["Prepared", "Scales", "check_scales", "prepare", "target_of"]
 
 _HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _REST = "what does not run in INT8 runs in FP32; --precision best makes that FP16"
@@ -89,6 +89,26 @@ def prepare(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -
         raise UsageError("Pass a cache or a calibrator, not both: the calibrator's own cache would be read.")
     route = _route(api, request, scales)
     return (_prepare_implicit if route == "implicit" else _prepare_explicit)(api, request, model, scales)
+
+
+def check_scales(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> None:
+    """Refuses a cache that the build would refuse, for those who build other engines before.
+
+    Args:
+        api: TensorRT.
+        request: What to build: INT8.
+        model: The float model.
+        scales: The cache.
+
+    Raises:
+        CacheError: The cache is for another TensorRT, algorithm or model.
+        EngineError: This TensorRT has not the route.
+    """
+    route = _route(api, request, scales)
+    if scales.cache is not None:
+        if route == "implicit":
+            _check_header(api, scales.cache, _name(scales))
+        _check_names(scales, model)
 
 
 def target_of(api: Api) -> str:

@@ -15,7 +15,7 @@ from calib.validation.provenance import Calibration
 from calib.validation.variants import Variant
 
 if TYPE_CHECKING:
-    from calib.engine import Engine
+    from calib.engine import Api, Engine
     from calib.graph import OnnxModel
     from calib.runners import TensorRTRunner
 
@@ -39,23 +39,41 @@ def make(
 
     Raises:
         UsageError: "int8" without scales.
+        CacheError: TensorRT or the model does not take a cache; it is told before anything is built.
         EngineError: No GPU, or TensorRT cannot build or load an engine.
         MissingExtraError: TensorRT is not installed.
     """
-    chosen = options.engine
+    from calib.engine import load_api
+
+    chosen, api = options.engine, load_api()
+    if "int8" in options.precisions:
+        _check_caches(api, model, chosen, calibrations)
     shapes = chosen.shapes or engine_shapes(model, options, feeds)
     for precision in options.precisions:
         if precision != "int8":
             yield _variant(model, RunName(precision, runner="tensorrt"), chosen, shapes, {})
             continue
-        if not calibrations:
-            raise UsageError("INT8 needs a calibration cache.")
         for calibration in calibrations:
             for route in chosen.routes():
                 form = "Q/DQ" if route == "explicit" and chosen.route == "both" else ""
                 name = replace(calibration.run, runner="tensorrt", form=form)
                 scales = {"cache": calibration.cache, "route": route, "keep_float": options.keep_float}
                 yield _variant(model, name, chosen, shapes, scales)
+
+
+def _check_caches(
+    api: Api, model: OnnxModel, chosen: EngineOptions, calibrations: Sequence[Calibration]
+) -> None:
+    """INT8 is built last, minutes after the rest: what is wrong with its caches is told at once."""
+    from calib.engine.build_request import BuildRequest
+    from calib.engine.preparation import Scales, check_scales
+
+    if not calibrations:
+        raise UsageError("INT8 needs a calibration cache.")
+    for calibration in calibrations:
+        for route in chosen.routes():
+            request = BuildRequest(precision=_RESTS[chosen.rest], route=route)
+            check_scales(api, request, model, Scales(calibration.cache, calibration.path))
 
 
 def _variant(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from test_runners.fake_gpu import FakeDevice
 from test_runners.fake_tensorrt import FakeNetwork, FakeTensorRT, Tensor
 
 import calib
+from calib.calibrators import CalibrationCache
 from calib.data import from_arrays
 from calib.engine import BuildRecord, Engine
+from calib.errors import CacheError
 from calib.graph import OnnxModel
 from calib.runners import OnnxRuntimeRunner
 from calib.validation import EngineOptions, Results, validate
@@ -83,19 +86,23 @@ class Builder:
 
 Run = Callable[..., tuple[Results, Builder]]
 
+# What TensorRT 8 and 10 have, and 11 has not.
+WITH_CALIBRATORS = {"calibrators": True, "precision_flags": True}
+
 
 @pytest.fixture
 def run(fake: FakeTensorRT, device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     builder = Builder(fake)
     monkeypatch.setattr("calib.engine.build", builder)
-    monkeypatch.setattr("calib.engine.api.load_api", lambda flavour="tensorrt": fake.api)
+    api = replace(fake.api, features={**fake.api.features, **WITH_CALIBRATORS})
+    monkeypatch.setattr("calib.engine.api.load_api", lambda flavour="tensorrt": api)
     monkeypatch.setattr("calib.engine.memory.open_device", lambda: device)
     path = save(conv_relu_gemm(), tmp_path / "net.onnx")
     data = from_arrays("random", {"x": samples(48, 3, 8, 8)}, labels=[i % 5 for i in range(48)])
     cache = tmp_path / "net.cache"
     calib.calibrate(path, data, samples=16, out=cache)
 
-    def validated(**engine: Any) -> tuple[Results, Builder]:
+    def validated(*, cache: Path = cache, **engine: Any) -> tuple[Results, Builder]:
         options = EngineOptions(simulation=False, **engine)
         found = validate(
             path,
@@ -170,3 +177,30 @@ def test_with_transfers_graphs_and_both_routes(run: Run, device: FakeDevice) -> 
     assert latency.median_ms == pytest.approx(4.0 + 2 * device.copy_ms)
     assert latency.cuda_graph
     assert "GPU compute" in [part.name for part in latency.parts]
+
+
+@pytest.mark.parametrize(
+    ("made", "match"),
+    [
+        (
+            CalibrationCache({"x": 0.1}, version="10.3.0"),
+            r"m\.cache is headed for TensorRT 10\.3\.0, but this is",
+        ),
+        (CalibrationCache({"images": 0.1}), r"m\.cache belongs to another model"),
+    ],
+    ids=["another version", "another model"],
+)
+def test_a_cache_that_will_be_refused_is_refused_before_anything_is_built(
+    run: Run, tmp_path: Path, fake: FakeTensorRT, made: CalibrationCache, match: str
+) -> None:
+    cache = made.write(tmp_path / "m.cache")
+    with pytest.raises(CacheError, match=match):
+        run(cache=cache)
+    assert fake.plans == {}
+
+
+def test_q_dq_nodes_have_no_header(run: Run, tmp_path: Path) -> None:
+    cache = CalibrationCache({"x": 0.1}, version="10.3.0").write(tmp_path / "m.cache")
+    results, builder = run(cache=cache, route="explicit", profile=False)
+    assert builder.asked[-1]["route"] == "explicit"
+    assert results.runs[-1].precision == "int8"

@@ -87,6 +87,7 @@ def asked_shapes(monkeypatch: pytest.MonkeyPatch, path: Path, options: EngineOpt
         raise _Stop("no engine is needed")
 
     monkeypatch.setattr("calib.engine.build", build)
+    monkeypatch.setattr("calib.engine.api.load_api", lambda: None)
     data = from_arrays("lines", {"x": np.ones((6, 1, 5, 9), np.float32)})
     with pytest.raises(_Stop):
         validate(path, data, runner="tensorrt", precisions=["fp32"], batch_size=4, engine=options)
