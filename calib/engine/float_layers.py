@@ -8,7 +8,7 @@ from typing import Any
 
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
-from calib.errors import EngineError, UsageError
+from calib.errors import EngineError, UsageError, first_names
 
 __all__ = ["keep_layers_float"]
 
@@ -29,7 +29,7 @@ def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest
         A note on what was bound.
 
     Raises:
-        UsageError: A regular expression is none, or finds no layer.
+        UsageError: A regular expression is none, or finds no layer that could be bound.
         EngineError: This TensorRT cannot bind layers.
     """
     if not api.has("layer_precision"):
@@ -42,9 +42,14 @@ def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest
         layers = list(_found(network, _compiled(pattern)))
         if not layers:
             raise UsageError(f"--keep-float {pattern!r} finds no layer of the network.")
-        for layer in layers:
-            if _bind(api, layer, kind):
-                bound.add(layer.name)
+        kept = {layer.name for layer in layers if _bind(api, layer, kind)}
+        if not kept:
+            found = first_names([layer.name for layer in layers])
+            raise UsageError(
+                f"--keep-float {pattern!r} finds {found} alone: constants, shapes and integers, which never "
+                "are INT8. Name the layers that read them."
+            )
+        bound |= kept
     config.set_flag(api.trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
     return f"{len(bound)} layers kept in {'FP16' if request.half else 'FP32'} by --keep-float"
 

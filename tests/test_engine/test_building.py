@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fake_tensorrt
 import pytest
 from engine_fakes import TENSORS, InstallTensorRT
 from networks import conv_relu_gemm, model, node, save, weight
@@ -152,6 +154,24 @@ def test_layers_are_kept_float(
     for pattern, message in (("conv7", "'conv7' finds no layer"), ("(", r"'\(' is no regular expression")):
         with pytest.raises(UsageError, match=message):
             calib.build(network, precision=precision, cache=cache, keep_float=[pattern])
+
+
+def test_what_never_is_int8_cannot_be_kept_float(
+    install_tensorrt: InstallTensorRT, network: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_tensorrt("8.6.0")
+    made = fake_tensorrt._layers
+
+    def with_constant(graph: Any, trt: Any) -> Iterator[Any]:
+        yield from made(graph, trt)
+        yield fake_tensorrt._Layer("weights of conv1", trt.LayerType.CONSTANT, [], ["w"], trt)
+
+    monkeypatch.setattr(fake_tensorrt, "_layers", with_constant)
+    with pytest.raises(UsageError, match="'weights' finds weights of conv1 alone: constants"):
+        calib.build(network, precision="int8", cache=cache, keep_float=["weights"])
+    # With a layer beside it, the constant is passed over.
+    record = calib.build(network, precision="int8", cache=cache, keep_float=["conv1"]).record
+    assert "1 layers kept in FP32 by --keep-float" in record.notes
 
 
 @pytest.mark.parametrize(
