@@ -162,14 +162,16 @@ def test_what_never_is_int8_cannot_be_kept_float(
     install_tensorrt("8.6.0")
     made = fake_tensorrt._layers
 
-    def with_constant(graph: Any, trt: Any) -> Iterator[Any]:
+    def with_sizes(graph: Any, trt: Any) -> Iterator[Any]:
         yield from made(graph, trt)
-        yield fake_tensorrt._Layer("weights of conv1", trt.LayerType.CONSTANT, [], ["w"], trt)
+        sizes = fake_tensorrt._Layer("sizes before conv1", trt.LayerType.SHUFFLE, [], ["s"], trt)
+        sizes.outputs[0].dtype = trt.DataType.INT32
+        yield sizes
 
-    monkeypatch.setattr(fake_tensorrt, "_layers", with_constant)
-    with pytest.raises(UsageError, match="'weights' finds weights of conv1 alone: constants"):
-        calib.build(network, precision="int8", cache=cache, keep_float=["weights"])
-    # With a layer beside it, the constant is passed over.
+    monkeypatch.setattr(fake_tensorrt, "_layers", with_sizes)
+    with pytest.raises(UsageError, match="'sizes' finds sizes before conv1 alone: constants"):
+        calib.build(network, precision="int8", cache=cache, keep_float=["sizes"])
+    # With a layer beside them, they are passed over.
     record = calib.build(network, precision="int8", cache=cache, keep_float=["conv1"]).record
     assert "1 layers kept in FP32 by --keep-float" in record.notes
 
