@@ -258,8 +258,9 @@ class TensorRTRunner:
         if names := self._bindings.data_dependent:
             self._graph.refuse(f"the shape of {', '.join(names)} depends on the data")
             return
-        self._bindings.write(self._stream)
-        self._graph.prepare(self._bindings.key, self._enqueue, self._stream)
+        if not self._graph.fits(self._bindings.key):
+            self._bindings.write(self._stream)
+            self._graph.prepare(self._bindings.key, self._enqueue, self._stream)
 
     def _launch(self) -> None:
         if self._graph.captured:
