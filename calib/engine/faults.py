@@ -59,7 +59,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
         "TensorRT-RTX computes this in FP16 or INT8 alone on Turing: pass --precision fp16 or best.",
     ),
     (
-        r"Target GPU SM \d+ is not supported|no kernel image is available",
+        r"Target GPU SM \d+ is not supported|Unsupported SM|no kernel image is available",
         "This TensorRT has no kernels for this GPU: take a release that serves it. calib doctor tells which "
         "GPUs this one does not serve.",
     ),
@@ -108,6 +108,8 @@ _CUDA_FAILURE = re.compile(r"(CUDA initialization failure with error:?|cudaError
 _NEVER_STARTED = frozenset({35, 100, 802, 803, 804, 999})
 _CUDA_REASONS = {
     2: "the GPU's memory is full: end other programs on it (nvidia-smi lists them)",
+    3: "the driver cannot be initialized: its modules are not loaded, or this process is a copy (a fork) of "
+    "one that used CUDA",
     35: "the driver is too old for the CUDA that TensorRT was built with, or there is no driver",
     100: "no GPU is visible: none is installed, or CUDA_VISIBLE_DEVICES hides it",
     46: "the GPU is taken: another process uses it exclusively, or it is in prohibited mode",

@@ -58,6 +58,7 @@ def test_no_gpu(install_tensorrt: InstallTensorRT, network: Path, monkeypatch: p
         (35, "error 35, the driver is too old for the CUDA that TensorRT was built with"),
         (100, "error 100, no GPU is visible"),
         (2, "error 2, the GPU's memory is full"),
+        (3, "error 3, the driver cannot be initialized"),
         (46, "error 46, the GPU is taken"),
         (804, "error 804, the driver is too old for the CUDA compatibility package"),
         (4711, "CUDA initialization failure with error: 4711"),
@@ -219,6 +220,10 @@ def test_a_builder_that_raises(install_tensorrt: InstallTensorRT, network: Path)
             "--precision fp16 or best",
         ),
         ("Target GPU SM 120 is not supported by this TensorRT release.", "no kernels for this GPU"),
+        (
+            "1: [caskUtils.cpp::trtSmToCask::193] Internal Error (Unsupported SM: 0x601)",
+            "no kernels for this GPU",
+        ),
         ("cudaError: no kernel image is available for execution on the device", "no kernels for this GPU"),
         ("Tactic Device request: 9472MB Available: 8113MB. Device memory is insufficient", "memory is full"),
         (
