@@ -43,7 +43,7 @@ def make(
         EngineError: No GPU, or TensorRT cannot build or load an engine.
         MissingExtraError: TensorRT is not installed.
     """
-    from calib.engine import load_api
+    from calib.engine.api import load_api
 
     chosen, api = options.engine, load_api()
     if "int8" in options.precisions:
