@@ -140,12 +140,17 @@ class _Measurement:
         self._plan = plan
         self._now = now
         self._start = now()
+        self._warmed_ms = [0.0] * len(runners)
+
+    @property
+    def warmed_ms(self) -> tuple[float, ...]:
+        """The GPU time of each runner's warm-up."""
+        return tuple(self._warmed_ms)
 
     def warm_up(self) -> list[list[_Timed]]:
         """Runs each runner until it had its warm-up, or the time for it is over."""
-        plan = self._plan
+        plan, spent = self._plan, self._warmed_ms
         found: list[list[_Timed]] = [[] for _ in self._runners]
-        spent = [0.0] * len(self._runners)
         done = 0
         while cold := [
             index
@@ -230,7 +235,11 @@ def measure_gpu_latency(
         latencies,
         _ratios([runner.precision for runner in runners], labels, latencies, plan),
         telemetry,
-        (*_run_warnings(runners, labels, timed), *clock_warnings(telemetry)),
+        (
+            *_cold_warnings(labels, measurement.warmed_ms, plan.warmup_ms),
+            *_run_warnings(runners, labels, timed),
+            *clock_warnings(telemetry),
+        ),
     )
 
 
@@ -296,6 +305,15 @@ def _ratios(
         )
         for candidate, against in compare_pairs(precisions)
     )
+
+
+def _cold_warnings(labels: Sequence[str], warmed_ms: Sequence[float], wanted_ms: float) -> list[str]:
+    return [
+        f"{label}: there was time for {warmed:.0f} ms of warm-up on the GPU instead of {wanted_ms:.0f} ms: "
+        "clocks may not have been up. Give it more time with --latency-seconds."
+        for label, warmed in zip(labels, warmed_ms, strict=True)
+        if warmed < wanted_ms
+    ]
 
 
 def _run_warnings(

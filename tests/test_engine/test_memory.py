@@ -294,6 +294,7 @@ def test_the_end_of_the_process_leaves_nothing_behind(device: Any, gpu: FakeGpu)
         (100, "No GPU here: the NVIDIA driver finds none, with CUDA_VISIBLE_DEVICES='' in the environment"),
         (803, "kernel module and libcuda are of different versions"),
         (2, "Out of memory on the GPU. End other programs there"),
+        (3, r"The NVIDIA driver cannot be initialized: .*\(a fork\)"),
     ],
 )
 def test_cuda_that_does_not_start(

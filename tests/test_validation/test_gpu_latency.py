@@ -113,6 +113,21 @@ def test_the_warm_up_takes_a_fifth_of_the_time_at_most() -> None:
     assert [latency.count for latency in found] == [8, 8]
 
 
+def test_a_warm_up_that_time_cut_short_is_told() -> None:
+    # A fifth of 100 ms; a batch and its transfers take 12.5 ms on the host, so that the second ends it.
+    bench = Bench(fp32=[10.4], int8=[0.5])
+    found = bench.measure(GpuLatencyPlan(seconds=0.1, minimum=1, count=1))
+    assert [latency.warmup for latency in found.latencies] == [2, 2]
+    assert [warning for warning in found.warnings if "warm-up" in warning] == [
+        f"{label}: there was time for {spent} ms of warm-up on the GPU instead of 200 ms: clocks may not "
+        "have been up. Give it more time with --latency-seconds."
+        for label, spent in (("FP32", 21), ("INT8", 1))
+    ]
+    # Ten batches or not: these are two of 12 s of the GPU.
+    slow = Bench(fp32=[6000]).measure(GpuLatencyPlan(seconds=50, minimum=1))
+    assert not any("warm-up" in warning for warning in slow.warnings)
+
+
 def test_a_few_rounds_are_timed_whatever_they_take() -> None:
     found = Bench(fp32=[60_000]).measure(GpuLatencyPlan(seconds=1.0)).latencies[0]
     assert (found.warmup, found.count) == (1, 10)
