@@ -20,7 +20,8 @@ _MEANINGS = (
     (
         "initialization error",
         "The NVIDIA driver cannot be initialized: its kernel modules are not loaded, or this process is a "
-        "copy (a fork) of one that used CUDA. Start a new process; nvidia-smi tells whether the driver answers.",
+        "copy (a fork) of one that used CUDA. Start a new process; nvidia-smi tells whether the driver "
+        "answers.",
     ),
     (
         "stub library",
