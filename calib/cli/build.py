@@ -58,7 +58,10 @@ def build_command(
     ] = "auto",
     keep_float: Annotated[
         list[str] | None,
-        typer.Option(help="Regular expression of nodes, or of their outputs, that do not become INT8."),
+        typer.Option(
+            help="Regular expression of nodes, or of their outputs, that do not become INT8; with fp16, that "
+            "stay in FP32."
+        ),
     ] = None,
     timing_cache: Annotated[
         Path | None,

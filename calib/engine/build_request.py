@@ -32,7 +32,8 @@ class BuildRequest:
             since an FP32 engine is what others are compared with.
         version_compatible: Whether later releases of the same major version can load the engine.
         hardware_compatible: Whether other GPUs from Ampere on can.
-        keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8.
+        keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8; or, with
+            "fp16", that stay in FP32.
         flavour: "tensorrt" or "tensorrt_rtx".
         device: Number of the GPU.
         compute_capability: The GPU that TensorRT-RTX builds for, such as (8, 6); None for the one that is
@@ -66,8 +67,8 @@ class BuildRequest:
             raise UsageError(f"--device must be 0 or higher, got {self.device}.")
         if self.route != "auto" and not self.quantized:
             raise UsageError(f"--route {self.route} is for --precision int8 or best, not {self.precision}.")
-        if self.keep_float and not self.quantized:
-            raise UsageError(f"--keep-float is for --precision int8 or best, not {self.precision}.")
+        if self.keep_float and self.precision == "fp32":
+            raise UsageError("--keep-float is for --precision fp16, int8 or best: with fp32 all is float.")
         if self.compute_capability is not None and self.flavour != "tensorrt_rtx":
             raise UsageError(
                 "--compute-capability is for TensorRT-RTX; TensorRT builds for the GPU that it runs on. "

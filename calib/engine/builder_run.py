@@ -97,7 +97,7 @@ def _run(api: Api, job: BuildJob) -> BuiltPlan:
     calibrator, handed = _calibrator(api, job, network)
     notes = list(handed)
     config = _configure(api, job, builder, network, calibrator, log)
-    if job.request.keep_float and calibrator is not None:
+    if _binds_layers(api, job.request, calibrator):
         notes.append(keep_layers_float(api, network, config, job.request))
     plan = _serialize(api, job, builder, network, config, calibrator, log)
     notes += calibration_notes(calibrator)
@@ -106,6 +106,12 @@ def _run(api: Api, job: BuildJob) -> BuiltPlan:
         notes += job.timing.notes
     said, scale_notes = _warnings(log.lines)
     return BuiltPlan(plan, said, (*notes, *scale_notes))
+
+
+def _binds_layers(api: Api, request: BuildRequest, calibrator: Any | None) -> bool:
+    """Whether the builder is what keeps layers float; on other ways the model's own types and nodes do."""
+    chooses = calibrator is not None or (not request.quantized and api.precision_flags)
+    return bool(request.keep_float) and chooses
 
 
 @contextmanager

@@ -69,7 +69,8 @@ def build(
         engine_cache: Folder where engines are kept, by the hash of all that made them.
         version_compatible: Let later releases of the same major version load the engine.
         hardware_compatible: Let other GPUs from Ampere on load it.
-        keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8.
+        keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8; or, with
+            "fp16", that stay in FP32.
         calibrator: A calibrator of TensorRT in place of a cache.
         flavour: "tensorrt", or "tensorrt_rtx" for TensorRT-RTX, which builds without a GPU.
         device: Number of the GPU.

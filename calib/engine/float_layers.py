@@ -1,4 +1,4 @@
-"""Layers that stay in float on the implicit route, where the builder would make them INT8."""
+"""Layers that stay in float where the builder chooses types: not INT8 on the implicit route, not FP16."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TYPED = ("CONSTANT", "SHAPE", "QUANTIZE", "DEQUANTIZE", "CAST")
 
 
 def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest) -> str:
-    """Binds the layers that ``--keep-float`` finds to FP32, or to FP16 where that is asked for.
+    """Binds the layers that ``--keep-float`` finds to FP32, or to FP16 where INT8's rest is FP16.
 
     Args:
         api: TensorRT with precisions of layers.
@@ -34,9 +34,11 @@ def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest
     """
     if not api.has("layer_precision"):
         raise EngineError(
-            f"{api.title} cannot keep layers float on the implicit route. Use --route explicit."
+            f"{api.title} cannot bind layers to a type, as --keep-float wants. Use --route explicit, or for "
+            "FP16 the model of calib fp16 --keep-float."
         )
-    kind = api.trt.DataType.HALF if request.half else api.trt.DataType.FLOAT
+    half = request.quantized and request.half
+    kind = api.trt.DataType.HALF if half else api.trt.DataType.FLOAT
     bound: set[str] = set()
     for pattern in request.keep_float:
         layers = list(_found(network, _compiled(pattern)))
@@ -51,7 +53,7 @@ def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest
             )
         bound |= kept
     config.set_flag(api.trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
-    return f"{len(bound)} layers kept in {'FP16' if request.half else 'FP32'} by --keep-float"
+    return f"{len(bound)} layers kept in {'FP16' if half else 'FP32'} by --keep-float"
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

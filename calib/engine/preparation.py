@@ -132,7 +132,7 @@ def _prepare_float(api: Api, request: BuildRequest, model: OnnxModel, scales: Sc
         )
     if not typed:
         return Prepared(model, "float", notes=tuple(_typed_notes(api, request, model)))
-    half = convert_float16(model, ranges=scales.cache)
+    half = convert_float16(model, ranges=scales.cache, keep_float=request.keep_float)
     note = f"{api.title} has no FP16 flag: built from an FP16 form of the model"
     if half.kept:
         note += (

@@ -140,20 +140,22 @@ def test_options_reach_the_builder(install_tensorrt: InstallTensorRT, network: P
 
 
 @pytest.mark.parametrize(
-    ("precision", "kind", "others"), [("int8", "FLOAT", "FP32"), ("best", "HALF", "FP16")]
+    ("precision", "kind", "others"),
+    [("int8", "FLOAT", "FP32"), ("best", "HALF", "FP16"), ("fp16", "FLOAT", "FP32")],
 )
 def test_layers_are_kept_float(
     install_tensorrt: InstallTensorRT, network: Path, cache: Path, precision: str, kind: str, others: str
 ) -> None:
     trt = install_tensorrt("8.6.0")
-    record = calib.build(network, precision=precision, cache=cache, keep_float=["^conv1$", "^y$"]).record
+    options = {"precision": precision, "cache": None if precision == "fp16" else cache}
+    record = calib.build(network, keep_float=["^conv1$", "^y$"], **options).record  # type: ignore[arg-type]
     (told,) = trt.builds
     assert told["bound"] == {"conv1": kind, "fc": kind}
     assert "OBEY_PRECISION_CONSTRAINTS" in told["flags"]
     assert f"2 layers kept in {others} by --keep-float" in record.notes
     for pattern, message in (("conv7", "'conv7' finds no layer"), ("(", r"'\(' is no regular expression")):
         with pytest.raises(UsageError, match=message):
-            calib.build(network, precision=precision, cache=cache, keep_float=[pattern])
+            calib.build(network, keep_float=[pattern], **options)  # type: ignore[arg-type]
 
 
 def test_what_never_is_int8_cannot_be_kept_float(
@@ -189,7 +191,7 @@ def test_what_never_is_int8_cannot_be_kept_float(
         ({"device": -1}, "--device must be 0 or higher, got -1"),
         ({"flavour": "rtx"}, "--flavour must be one of tensorrt, tensorrt_rtx, got 'rtx'"),
         ({"route": "explicit"}, "--route explicit is for --precision int8 or best, not fp32"),
-        ({"keep_float": ["c"]}, "--keep-float is for --precision int8 or best, not fp32"),
+        ({"keep_float": ["c"]}, "--keep-float is for --precision fp16, int8 or best: with fp32 all is float"),
         ({"compute_capability": (8, 6)}, "--compute-capability is for TensorRT-RTX"),
         ({"precision": "int8"}, r"needs the ranges of net.onnx: pass --cache MODEL.cache .*calib calibrate"),
         ({"precision": "fp32", "cache": True}, "--precision fp32 uses no calibration cache"),

@@ -5,6 +5,7 @@ It builds strongly typed networks, as TensorRT 11 does: a Q/DQ form that it refu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -315,6 +316,18 @@ def test_how_much_of_an_fp16_engine_is_in_fp16_is_told(tmp_path: Path) -> None:
     )
     whole = build(product, precision="fp16").record.notes[0]
     assert whole.endswith("built from an FP16 form of the model")
+
+
+def test_nodes_are_kept_in_fp32_by_the_models_types(tmp_path: Path) -> None:
+    network = load_model(save(conv_relu_gemm(), tmp_path / "net.onnx"))
+
+    def in_fp32(keep_float: list[str]) -> int:
+        notes = build(network, precision="fp16", keep_float=keep_float).record.notes
+        (note,) = (note for note in notes if "FP16 form" in note)
+        found = re.search(r"in which (\d+) of", note)
+        return int(found[1]) if found else 0
+
+    assert in_fp32(["^conv1$"]) == in_fp32([]) + 1
 
 
 def test_a_model_in_half_is_no_fp32_engine(tmp_path: Path) -> None:
