@@ -286,6 +286,43 @@ def test_shapes_are_the_networks(tmp_path: Path) -> None:
     assert record.level == 0
 
 
+class TestInputsThatHoldSizes:
+    """Shape tensors: TensorRT builds for a range of their values."""
+
+    @pytest.fixture
+    def resized(self, tmp_path: Path) -> Path:
+        nodes = [
+            node("Resize", ["x", "", "", "size"], ["y"], mode="nearest"),
+            node("Add", ["ids", "ids"], ["twice"]),
+        ]
+        proto = model(
+            nodes,
+            {"x": [1, 3, 8, 8], "size": [4], "ids": [2]},
+            {"y": [1, 3, "h", "w"], "twice": [2]},
+            types=dict.fromkeys(("size", "ids", "twice"), onnx.TensorProto.INT64),
+        )
+        return save(proto, tmp_path / "resize.onnx")
+
+    def test_their_values_are_given_like_shapes(self, resized: Path) -> None:
+        given = "size:1x3x4x4:1x3x16x16:1x3x32x32"
+        assert build(resized, shapes=[given]).record.shapes == ("x:1x3x8x8", given, "ids:2")
+
+    def test_values_that_cannot_be_meant(self, resized: Path) -> None:
+        with pytest.raises(
+            UsageError, match=r"'size' of .* holds sizes of other tensors .*--shapes size:VALUES"
+        ):
+            build(resized)
+        with pytest.raises(
+            UsageError, match="of value 2 expected 0 ≤ smallest ≤ usual ≤ largest, got 9, 8, 9"
+        ):
+            build(resized, shapes=["size:1x3x9x9:1x3x8x8:1x3x9x9"])
+        with pytest.raises(UsageError, match=r"input 'size' has 1 axes .*, but 4x4 has 2"):
+            build(resized, shapes=["size:4x4"])
+        good = "size:1x3x4x4:1x3x16x16:1x3x32x32"
+        with pytest.raises(UsageError, match="'ids' holds no sizes of other tensors, and its shape is 2"):
+            build(resized, shapes=[good, "ids:7x7"])
+
+
 def test_what_tensorrt_rtx_has_not(tmp_path: Path) -> None:
     path = save(conv_relu_gemm(), tmp_path / "net.onnx")
     with pytest.raises(UsageError, match=r"does not build for compute capability 9\.0\. It has 7\.5, 8\.0"):

@@ -156,23 +156,6 @@ def test_outputs_whose_shape_depends_on_the_data(tmp_path: Path, device: Device)
         assert 0 < times.compute_ms <= times.end_to_end_ms
 
 
-def shape_tensor_plan(path: Path) -> bytes:
-    """An engine with an input that holds sizes, whose values the profile bounds."""
-    trt = load_api().trt
-    logger = trt.Logger(trt.Logger.ERROR)
-    builder = trt.Builder(logger)
-    flags = getattr(trt.NetworkDefinitionCreationFlag, "EXPLICIT_BATCH", None)
-    network = builder.create_network(0 if flags is None else 1 << int(flags))
-    parser = trt.OnnxParser(network, logger)
-    assert parser.parse(path.read_bytes()), [str(parser.get_error(i)) for i in range(parser.num_errors)]
-    config = builder.create_builder_config()
-    config.builder_optimization_level = 0
-    profile = builder.create_optimization_profile()
-    profile.set_shape_input("size", (1, 1), (3, 4), (12, 12))
-    config.add_optimization_profile(profile)
-    return bytes(builder.build_serialized_network(network, config))
-
-
 def test_shape_tensors_are_read_on_the_host(tmp_path: Path, device: Device) -> None:
     proto = model(
         [node("Reshape", ["x", "size"], ["y"])],
@@ -180,9 +163,10 @@ def test_shape_tensors_are_read_on_the_host(tmp_path: Path, device: Device) -> N
         {"y": ["rows", "columns"]},
         types={"size": TensorProto.INT64},
     )
-    plan = shape_tensor_plan(save(proto, tmp_path / "reshape.onnx"))
+    path = save(proto, tmp_path / "reshape.onnx")
+    engine = build(path, shapes=["size:1x1:3x4:12x12"], level=0)
     x = np.arange(12, dtype=np.float32)
-    with TensorRTRunner(plan, "fp32", device=device) as runner:
+    with TensorRTRunner(engine, "fp32", device=device) as runner:
         for size in ([3, 4], [12, 1], [2, 6]):
             found = runner.infer({"x": x, "size": np.array(size)})["y"]
             np.testing.assert_array_equal(found, x.reshape(size))
