@@ -212,8 +212,8 @@ def check_values(spec: TensorSpec, array: Array) -> None:
         raise ValidationError(
             f"Input {spec.name!r} holds sizes: the engine's optimization profile allows "
             f"{list(spec.values.minimum)} to {list(spec.values.maximum)}, got {list(values)}. "
-            f"Feed values within it, or build the engine again with --shapes {spec.name}:SMALLEST:USUAL:LARGEST, "
-            "three lists of values such as 1x1:3x4:12x12."
+            "Feed values within it, or build the engine again with --shapes "
+            f"{spec.name}:SMALLEST:USUAL:LARGEST, three lists of values such as 1x1:3x4:12x12."
         )
 
 
