@@ -229,6 +229,9 @@ def _check_header(api: Api, cache: CalibrationCache, name: str) -> None:
             f"{name} is of algorithm {cache.algorithm!r}, for which TensorRT has no calibrator: it has "
             f"{', '.join(ALGORITHMS)}. Give it the header of one: {_convert(name, '--algorithm entropy')}"
         )
+    if cache.legacy_settings is not None:
+        # Its own header names no version.
+        return
     if cache.version is not None and encode_version(cache.version) == encode_version(api.version):
         return
     found = f"for TensorRT {cache.version}" if cache.version else f"of no version ({cache.header})"

@@ -228,6 +228,15 @@ def test_the_cache_must_be_for_this_release(
     assert calib.build(network, precision="int8", cache=cache, route="explicit").record.cache_sha256
 
 
+def test_a_cache_of_the_legacy_calibrator_names_no_version(
+    install_tensorrt: InstallTensorRT, network: Path, cache: Path
+) -> None:
+    install_tensorrt("8.6.0")
+    rows = cache.read_text().partition("\n")[2]
+    cache.write_text(f"0 3ff0000000000000 3fefff2e48e8a71e\n{rows}")
+    assert calib.build(network, precision="int8", cache=cache).record.route == "implicit INT8"
+
+
 @pytest.mark.parametrize(
     ("header", "message"),
     [
