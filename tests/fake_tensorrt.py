@@ -188,6 +188,10 @@ def _set_calibration_profile(config: Any, profile: Any) -> bool:
 class _Profile:
     def __init__(self) -> None:
         self.shapes: dict[str, tuple[tuple[int, ...], ...]] = {}
+        self.values: dict[str, tuple[tuple[int, ...], ...]] = {}
+
+    def set_shape_input(self, name: str, smallest: Any, usual: Any, largest: Any) -> None:
+        self.values[name] = (tuple(smallest), tuple(usual), tuple(largest))
 
     def set_shape(self, name: str, smallest: Any, usual: Any, largest: Any) -> None:
         self.shapes[name] = (tuple(smallest), tuple(usual), tuple(largest))

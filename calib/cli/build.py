@@ -36,7 +36,7 @@ def build_command(
         list[str] | None,
         typer.Option(
             help="INPUT:1x3x224x224, or smallest:usual:largest of these; once for each dynamic input. A "
-            "batch that is dynamic becomes 1:8:32 by default.",
+            "batch that is dynamic becomes 1:8:32 by default. Of an input that holds sizes: its values.",
         ),
     ] = None,
     level: Annotated[
@@ -58,7 +58,10 @@ def build_command(
     ] = "auto",
     keep_float: Annotated[
         list[str] | None,
-        typer.Option(help="Regular expression of nodes, or of their outputs, that do not become INT8."),
+        typer.Option(
+            help="Regular expression of nodes, or of their outputs, that do not become INT8; with fp16, that "
+            "stay in FP32."
+        ),
     ] = None,
     conv_transpose: Annotated[
         str,

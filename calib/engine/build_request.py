@@ -34,7 +34,8 @@ class BuildRequest:
             since an FP32 engine is what others are compared with.
         version_compatible: Whether later releases of the same major version can load the engine.
         hardware_compatible: Whether other GPUs from Ampere on can.
-        keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8.
+        keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8; or, with
+            "fp16", that stay in FP32.
         conv_transpose: What becomes of transposed convolutions in INT8 engines: "int8", "float", or "auto":
             float before TensorRT 10, which builds wrong engines, or none, where their output is INT8.
         flavour: "tensorrt" or "tensorrt_rtx".
@@ -72,8 +73,8 @@ class BuildRequest:
             raise UsageError(f"--device must be 0 or higher, got {self.device}.")
         if self.route != "auto" and not self.quantized:
             raise UsageError(f"--route {self.route} is for --precision int8 or best, not {self.precision}.")
-        if self.keep_float and not self.quantized:
-            raise UsageError(f"--keep-float is for --precision int8 or best, not {self.precision}.")
+        if self.keep_float and self.precision == "fp32":
+            raise UsageError("--keep-float is for --precision fp16, int8 or best: with fp32 all is float.")
         if self.conv_transpose != "auto" and not self.quantized:
             raise UsageError(f"--conv-transpose is for --precision int8 or best, not {self.precision}.")
         if self.compute_capability is not None and self.flavour != "tensorrt_rtx":

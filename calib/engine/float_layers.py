@@ -1,14 +1,14 @@
-"""Layers that stay in float on the implicit route, where the builder would make them INT8."""
+"""Layers that stay in float where the builder chooses types: not INT8 on the implicit route, not FP16."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
-from calib.errors import EngineError, UsageError
+from calib.errors import EngineError, UsageError, first_names
 
 __all__ = ["floats_transposed", "keep_layers_float"]
 
@@ -18,7 +18,7 @@ _SOUND_SINCE = 10
 
 
 def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest) -> tuple[str, ...]:
-    """Binds layers to FP32, or to FP16 where that is asked for: by ``--keep-float``, and transposed ones.
+    """Binds layers to FP32, or to FP16 where INT8's rest is FP16: by ``--keep-float``, and transposed ones.
 
     Args:
         api: TensorRT with precisions of layers.
@@ -30,27 +30,31 @@ def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest
         Notes on what was bound.
 
     Raises:
-        UsageError: A regular expression is none, or finds no layer.
+        UsageError: A regular expression is none, or finds no layer that could be bound.
         EngineError: This TensorRT cannot bind layers.
     """
-    wanted = [layer for pattern in request.keep_float for layer in _matching(network, pattern)]
-    floats = floats_transposed(request.conv_transpose, api.flavour, api.version)
+    wanted = {pattern: _matching(network, pattern) for pattern in request.keep_float}
+    floats = request.quantized and floats_transposed(request.conv_transpose, api.flavour, api.version)
     transposed = list(_transposed(network)) if floats else []
     if not wanted and not transposed:
         return ()
     if not api.has("layer_precision"):
         raise EngineError(
-            f"{api.title} cannot keep layers float on the implicit route. Use --route explicit."
+            f"{api.title} cannot bind layers to a type, as --keep-float wants. Use --route explicit, or for "
+            "FP16 the model of calib fp16 --keep-float."
         )
     config.set_flag(api.trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
-    kept = f"kept in {'FP16' if request.half else 'FP32'}"
+    half = request.quantized and request.half
+    kind, kept = api.trt.DataType.HALF if half else api.trt.DataType.FLOAT, "FP16" if half else "FP32"
     notes = []
-    if wanted:
-        notes.append(f"{_bind_all(api, wanted, request)} layers {kept} by --keep-float")
+    if request.keep_float:
+        bound = {name for pattern, layers in wanted.items() for name in _keep(api, pattern, layers, kind)}
+        notes.append(f"{len(bound)} layers kept in {kept} by --keep-float")
     if transposed:
+        count = len(_bound(api, transposed, kind))
         notes.append(
-            f"{_bind_all(api, transposed, request)} transposed convolutions {kept}: with an INT8 output "
-            "TensorRT 8 fails on them, or computes something else (--conv-transpose)"
+            f"{count} transposed convolutions kept in {kept}: with an INT8 output TensorRT 8 fails on them, "
+            "or computes something else (--conv-transpose)"
         )
     return tuple(notes)
 
@@ -80,6 +84,17 @@ def _matching(network: Any, pattern: str) -> list[Any]:
     return layers
 
 
+def _keep(api: Api, pattern: str, layers: Sequence[Any], kind: Any) -> set[str]:
+    """Binds what a pattern finds; names of what could be bound."""
+    if kept := _bound(api, layers, kind):
+        return kept
+    found = first_names([layer.name for layer in layers])
+    raise UsageError(
+        f"--keep-float {pattern!r} finds {found} alone: constants, shapes and integers, which never "
+        "are INT8. Name the layers that read them."
+    )
+
+
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
@@ -106,10 +121,9 @@ def _kind(layer: Any) -> str:
     return str(layer.type).rpartition(".")[2]
 
 
-def _bind_all(api: Api, layers: Iterable[Any], request: BuildRequest) -> int:
-    """Binds layers, and says how many of different names it could bind."""
-    kind = api.trt.DataType.HALF if request.half else api.trt.DataType.FLOAT
-    return len({layer.name for layer in layers if _bind(api, layer, kind)})
+def _bound(api: Api, layers: Iterable[Any], kind: Any) -> set[str]:
+    """Binds layers; names of those that could be bound."""
+    return {layer.name for layer in layers if _bind(api, layer, kind)}
 
 
 def _bind(api: Api, layer: Any, kind: Any) -> bool:

@@ -39,7 +39,7 @@ ENGINE: Any = SimpleNamespace(record=SimpleNamespace(flavour="tensorrt", tensorr
 
 
 def engines(factor: float) -> Any:
-    def make(model: OnnxModel, options: Any, calibrations: Sequence[Any]) -> Iterator[Variant]:
+    def make(model: OnnxModel, options: Any, calibrations: Sequence[Any], feeds: Any) -> Iterator[Variant]:
         plain = WrongRunner(model, "fp32", simulated=False)
         yield Variant(RunName("fp32", runner="tensorrt"), plain, "as it is", engine=ENGINE)
         for calibration in calibrations:
