@@ -2,21 +2,22 @@
 
 Pairs go on the inputs of operators with a weight, and on the skip input of a residual Add, so that
 the Add fuses into the convolution before it. An average pooling between pairs gets one too, which
-spares the engine a dequantized copy. Nothing goes between a convolution and what TensorRT
-fuses into it. Pairs that TensorRT moves to one tensor get one scale. NVIDIA's developer guide,
-"Q/DQ Layer-Placement Recommendations".
+spares the engine a dequantized copy, and so does a tensor that several quantized branches read.
+Nothing goes between a convolution and what TensorRT fuses into it. Pairs that TensorRT moves to one
+tensor get one scale. NVIDIA's developer guide, "Q/DQ Layer-Placement Recommendations".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
 
 from calib.errors import UsageError
 from calib.graph.attention import attention_in_float
+from calib.graph.branches import branch_places, moved_pairs
 from calib.graph.graph_view import GraphView, label
 from calib.graph.operators import WEIGHTED
 from calib.graph.placement_rules import (
@@ -106,9 +107,12 @@ def plan_placement(
     _place_weighted(plan, graph, kept)
     _place_skips(plan, graph, kept)
     _place_pools(plan, graph, kept)
+    branching = _place_branches(plan, graph, kept)
     plan.scales = {tensor: scales[tensor] for tensor in plan.activations}
     if share:
         plan.shared, plan.warnings = share_scales(graph, plan.activations)
+    else:
+        plan.shared = list(_hand_on_scales(plan, graph, branching))
     plan.scales.update({tensor: group.scale for group in plan.shared for tensor in group.tensors})
     plan.warnings += concat_warnings(graph, plan.activations)
     return plan
@@ -148,6 +152,27 @@ def _place_pools(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
         if pooled_input(node, graph, placed):
             plan.place(node.input[0], index, 0)
             placed.add((index, 0))
+
+
+def _place_branches(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> list[str]:
+    """Gives tensors that several quantized branches read one pair; which they are, in network order."""
+    placed = {place for places in plan.activations.values() for place in places}
+    found = branch_places(graph, placed, kept)
+    for tensor, places in found.items():
+        for index, position in places:
+            plan.place(tensor, index, position)
+    return list(reversed(found))
+
+
+def _hand_on_scales(plan: Plan, graph: GraphView, branching: Sequence[str]) -> Iterator[SharedScale]:
+    """The scales of branching tensors for what only moves their values, so that nothing is rescaled."""
+    given: set[str] = set()
+    for tensor in branching:
+        moved = [name for name in moved_pairs(tensor, graph, plan.activations) if name not in given]
+        given.update((tensor, *moved))
+        if moved:
+            names = (tensor, *moved)
+            yield SharedScale(graph.scales[tensor], names, tuple(graph.scales[name] for name in names))
 
 
 def nodes_kept(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> dict[int, str]:
