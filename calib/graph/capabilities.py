@@ -23,6 +23,7 @@ from calib.graph.capability_table import (
 )
 from calib.graph.dependence import data_dependent_outputs
 from calib.graph.explanation import explain_float
+from calib.graph.folding import with_constant_weights
 from calib.graph.graph_view import GraphView
 from calib.graph.intake import OnnxModel
 from calib.graph.operators import FUSED, WEIGHTED, commutes, is_standard
@@ -117,7 +118,7 @@ def layer_table(model: OnnxModel, target: str | None = None) -> LayerTable:
     releases = RELEASES if target is None else (_release(target),)
     graph = GraphView(model.proto, dict.fromkeys(_activations(model), 1.0))
     inside = _inside(model.proto)
-    doings = _Doings(model, graph)
+    doings = _Doings(model, graph.scales)
     keys = dict.fromkeys([*((n.op_type, n.domain) for n in graph.nodes), *inside])
     rows = [_row(key, graph, inside.get(key, 0), releases, doings) for key in keys]
     rows.sort(key=lambda row: (-row.count - row.inside, row.op))
@@ -194,14 +195,15 @@ class _Doings:
 
     Args:
         model: The model.
-        graph: Its graph, with a scale for every activation.
+        scales: A scale for every activation.
     """
 
-    def __init__(self, model: OnnxModel, graph: GraphView) -> None:
-        self._graph = graph
+    def __init__(self, model: OnnxModel, scales: Mapping[str, float]) -> None:
         self._quantized = model.quantized_nodes > 0
-        self._plan = Plan() if self._quantized else plan_placement(model.proto, graph.scales)
-        self._groups, _ = explain_float(graph, self._plan)
+        proto = model.proto if self._quantized else with_constant_weights(model).proto
+        self._graph = GraphView(proto, scales)
+        self._plan = Plan() if self._quantized else plan_placement(proto, scales)
+        self._groups, _ = explain_float(self._graph, self._plan)
 
     def quantized(self, key: tuple[str, str]) -> int:
         """How many nodes of an operator get pairs."""

@@ -87,7 +87,7 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
         converted = version_converter.convert_version(proto, least)
         if model.opset < NEW_RESIZE:
             resizing = mend_resizing(converted)
-        onnx.checker.check_model(converted)
+        _check_converted(converted, proto)
     except _CONVERSION_ERRORS as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
@@ -105,6 +105,19 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
     if lost:
         notes.append(f"tensors that the new opset computes otherwise stay in float: {', '.join(lost[:5])}")
     return converted, notes
+
+
+def _check_converted(converted: onnx.ModelProto, before: onnx.ModelProto) -> None:
+    """Refuses what the converter made invalid; a fault that was there before is passed over."""
+    try:
+        onnx.checker.check_model(converted)
+    except onnx.checker.ValidationError as error:
+        try:
+            onnx.checker.check_model(before)
+        except onnx.checker.ValidationError as earlier:
+            if str(earlier) == str(error):
+                return
+        raise
 
 
 def _needing(least: int) -> str:

@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 
 from calib.errors import ModelError, UsageError
+from calib.graph.folding import computed_weights, fold_constants
 from calib.graph.graph_view import label
 from calib.graph.intake import OnnxModel
 from calib.graph.opset import fit_opset
@@ -45,6 +46,7 @@ def quantize_part(
     if part not in PARTS:
         raise UsageError(f"Unknown part {part!r}. Choose from {', '.join(PARTS)}.")
     proto, _ = fit_opset(model, find_target("onnxruntime"))
+    fold_constants(proto, computed_weights(proto.graph))
     plan = plan_placement(proto, cache, keep_float)
     if not plan.weights:
         raise ModelError(f"Nothing in {model.path} can be quantized with this cache.")

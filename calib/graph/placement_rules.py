@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
+import numpy as np
 import onnx
 
 from calib.graph.graph_view import GraphView
-from calib.graph.operators import AVERAGES, FUSED, commutes, moved_outputs
+from calib.graph.operators import AVERAGES, FUSED, commutes, is_standard, moved_outputs
 from calib.graph.weights import as_array
 
 __all__ = [
@@ -53,6 +54,8 @@ def weighted_obstacle(node: onnx.NodeProto, graph: GraphView) -> str:
         return f"its weight {weight!r} has no elements"
     if len(tensor.dims) < 2:
         return f"its weight {weight!r} is a vector"
+    if not np.isfinite(as_array(tensor)).all():
+        return f"its weight {weight!r} holds infinities or NaN"
     return _group_obstacle(node, tensor.dims) or graph.obstacle(data)
 
 
@@ -71,7 +74,7 @@ def _group_obstacle(node: onnx.NodeProto, dims: Sequence[int]) -> str:
 def _no_constant(node: onnx.NodeProto, graph: GraphView) -> str:
     """The reason of a weight that is computed, or given from outside."""
     weight = node.input[1]
-    if node.op_type == "MatMul":
+    if node.op_type == "MatMul" and weight in graph.moving:
         return "it multiplies two activations"
     index = graph.producer.get(weight)
     origin = "it is an input of the model" if index is None else f"{graph.nodes[index].op_type} computes it"
@@ -126,6 +129,8 @@ def fused_convolution(tensor: str, graph: GraphView, quantized: set[int]) -> int
 
 def _folded_input(node: onnx.NodeProto, graph: GraphView) -> str:
     """The data of a node that is folded into a convolution before it; empty where it is no such node."""
+    if not is_standard(node):
+        return ""
     if node.op_type == "Add":
         data = [name for name in node.input if not _is_bias(name, graph)]
         return data[0] if len(data) == 1 else ""

@@ -10,7 +10,21 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-__all__ = ["QuantizedWeight", "as_array", "constants", "quantize_weight", "round_scales"]
+__all__ = [
+    "QuantizedWeight",
+    "as_array",
+    "constant_of",
+    "constants",
+    "quantize_weight",
+    "round_scales",
+]
+
+_PLAIN = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+}
 
 _LEAST_HALF = 2.0**-17
 # 128 times a scale must be a float16 too.
@@ -39,12 +53,24 @@ def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     """
     found = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        value = next((a.t for a in node.attribute if a.name == "value"), None)
-        if node.op_type == "Constant" and value is not None:
-            found[node.output[0]] = value
+        if node.op_type == "Constant":
+            value = constant_of(node)
+            if value is not None:
+                found[node.output[0]] = value
         elif node.op_type == "Identity" and node.input[0] in found:
             found[node.output[0]] = found[node.input[0]]
     return found
+
+
+def constant_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """What a Constant node holds, in whichever attribute; None where that is text, or sparse."""
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            return attribute.t
+        if attribute.name in _PLAIN:
+            value = np.array(onnx.helper.get_attribute_value(attribute), _PLAIN[attribute.name])
+            return numpy_helper.from_array(value, node.output[0])
+    return None
 
 
 def round_scales(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

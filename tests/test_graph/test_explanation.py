@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.inliner
 import pytest
 from goldens import NETS, REAL
 from networks import conv_relu_gemm, model, node, samples, save, weight
@@ -131,6 +132,55 @@ def test_a_models_own_function_is_no_custom_operator() -> None:
     assert run(result.model, x=samples(1, 4, 6, 6)).shape == (1, 4, 6, 6)
 
 
+def test_a_custom_operator_called_add_is_no_residual_add() -> None:
+    proto = model(
+        [node("Conv", ["x", "w"], ["c"])], {"x": [1, 4, 6, 6]}, {"c": None}, {"w": weight(4, 4, 1, 1)}
+    )
+    proto.graph.node.append(helper.make_node("Add", ["x", "c", "c"], ["y"], name="sum", domain="own"))
+    proto.graph.output[0].name = "y"
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    result = quantize_model(in_memory(proto), {"x": 0.02, "c": 0.02})
+    assert [pair.tensor for pair in result.activations] == ["x"]
+    assert any(note.startswith("Add (sum) stays in float: custom operator") for note in result.notes)
+
+
+def test_weights_in_functions_alone_are_pointed_at() -> None:
+    proto = model([node("Relu", ["x"], ["y"])], {"x": [1, 4, 6, 6]}, {"y": None}, {"w": weight(4, 4, 1, 1)})
+    body = [node("Conv", ["a", "b"], ["c"])]
+    proto.functions.append(
+        helper.make_function("own", "Block", ["a", "b"], ["c"], body, [helper.make_opsetid("", 17)])
+    )
+    proto.graph.node[0].CopyFrom(helper.make_node("Block", ["x", "w"], ["y"], domain="own"))
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    with pytest.raises(ModelError, match=r"but in its functions \(Block\).*inline_local_functions"):
+        quantize_model(in_memory(proto), {"x": 0.02})
+    inlined = onnx.inliner.inline_local_functions(proto)
+    assert quantize_model(in_memory(inlined), {"x": 0.02}).left_float == ()
+
+
+def test_weights_in_subgraphs_alone_are_pointed_at() -> None:
+    proto = with_branches()
+    del proto.graph.node[0]
+    proto.graph.input[0].name = "c"
+    with pytest.raises(
+        ModelError, match="no Conv, ConvTranspose, Gemm or MatMul but inside If, Loop or Scan"
+    ):
+        quantize_model(in_memory(proto), {"c": 0.02})
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_outputs_without_a_shape_are_no_fault_of_ours(opset: int) -> None:
+    """ONNX's checker refuses such a model, which runtimes take."""
+    proto = conv_relu_gemm()
+    proto.opset_import[0].version = opset
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(onnx.checker.ValidationError, match="shape"):
+        onnx.checker.check_model(proto)
+    x = samples(2, 3, 8, 8)
+    result = quantize_model(in_memory(proto), dict.fromkeys(["x", "p1", "f"], 0.03))
+    np.testing.assert_allclose(run(result.model, x=x), run(in_memory(proto), x=x), atol=0.1)
+
+
 def test_nodes_without_names_get_unique_helpers() -> None:
     proto = conv_relu_gemm()
     for item in proto.graph.node:
@@ -147,20 +197,30 @@ def test_nodes_without_names_get_unique_helpers() -> None:
 def test_weights_that_cannot_be_quantized_are_named_with_their_tensor() -> None:
     proto = model(
         [
-            node("Transpose", ["w"], ["turned"], perm=[1, 0, 2, 3]),
+            node("Identity", ["x"], ["turned"]),
             node("Conv", ["x", "turned"], ["a"], name="computed"),
+            node("RandomNormal", [], ["random"], shape=[6, 3]),
+            node("MatMul", ["x", "random"], ["f"], name="random"),
+            node("Conv", ["x", "broken"], ["g"], name="broken"),
             node("Conv", ["x", "given"], ["b"], name="outside"),
             node("Conv", ["x", "w"], ["c"], name="good"),
             node("MatMul", ["x", "none"], ["d"], name="empty"),
             node("MatMul", ["x", "line"], ["e"], name="vector"),
         ],
         {"x": [1, 4, 6, 6], "given": [4, 4, 1, 1]},
-        {"a": None, "b": None, "c": None, "d": None, "e": None},
-        {"w": weight(4, 4, 1, 1), "none": np.zeros((6, 0), np.float32), "line": weight(6)},
+        dict.fromkeys("abcdefg"),
+        {
+            "w": weight(4, 4, 1, 1),
+            "none": np.zeros((6, 0), np.float32),
+            "line": weight(6),
+            "broken": np.full((4, 4, 1, 1), np.nan, np.float32),
+        },
     )
     result = quantize_model(in_memory(proto), {"x": 0.02})
     assert {left.node: left.reason for left in result.left_float} == {
-        "computed": "its weight 'turned' is no constant: Transpose computes it",
+        "computed": "its weight 'turned' is no constant: Identity computes it",
+        "random": "its weight 'random' is no constant: RandomNormal computes it",
+        "broken": "its weight 'broken' holds infinities or NaN",
         "outside": "its weight 'given' is no constant: it is an input of the model",
         "empty": "its weight 'none' has no elements",
         "vector": "its weight 'line' is a vector",
