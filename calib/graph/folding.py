@@ -17,7 +17,7 @@ from calib.data import Array
 from calib.graph.dependence import data_dependent_outputs
 from calib.graph.graph_edit import FreshNames, drop_unread
 from calib.graph.intake import OnnxModel
-from calib.graph.operators import QUANTIZED_OPERATORS, WEIGHTED, is_standard
+from calib.graph.operators import WEIGHTED, is_quantized, is_standard
 from calib.graph.subgraphs import inner_graphs, names_read_inside
 from calib.graph.weights import as_array, constant_of, constants
 
@@ -37,7 +37,6 @@ _RANDOM = (
     "Bernoulli",
     "Multinomial",
 )
-_NOT_FOLDED = frozenset((*_RANDOM, *QUANTIZED_OPERATORS))
 
 # Folding may not blow a model up: an Expand of one value stays what it is.
 _SMALL = 1 << 20
@@ -136,7 +135,9 @@ def _origin(name: str, graph: onnx.GraphProto, known: Mapping[str, onnx.TensorPr
 
 
 def _can_be_folded(node: onnx.NodeProto) -> bool:
-    return is_standard(node) and node.op_type not in _NOT_FOLDED and not any(True for _ in inner_graphs(node))
+    if not is_standard(node) or is_quantized(node) or node.op_type in _RANDOM:
+        return False
+    return not any(True for _ in inner_graphs(node))
 
 
 def _value(

@@ -30,7 +30,7 @@ class GraphView:
         constants: Tensor → its constant value.
         producer: Tensor → index of the node that makes it.
         readers: Tensor → how many inputs read it; a model output and a subgraph count as readers.
-        functions: Names of the functions that the model defines itself.
+        functions: Name → a function that the model defines itself.
     """
 
     def __init__(self, proto: onnx.ModelProto, scales: Mapping[str, float]) -> None:
@@ -42,7 +42,7 @@ class GraphView:
         self.readers = Counter(name for node in self.nodes for name in node.input if name)
         self.readers.update(output.name for output in proto.graph.output)
         self.readers.update(name for node in self.nodes for name in names_read_inside(node))
-        self.functions = frozenset(function.name for function in proto.functions)
+        self.functions = {function.name: function for function in proto.functions}
         self._masks = mask_tensors(scales)
 
     @cached_property

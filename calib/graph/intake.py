@@ -15,7 +15,7 @@ import onnx
 
 from calib.errors import ModelError
 from calib.files import sha256_file
-from calib.graph.operators import QUANTIZED_OPERATORS
+from calib.graph.operators import is_quantized
 from calib.graph.subgraphs import all_nodes
 
 __all__ = [
@@ -109,7 +109,7 @@ class OnnxModel:
 
     @property
     def quantized_nodes(self) -> int:
-        """Number of nodes that quantize, dequantize or compute in integers, those in subgraphs included."""
+        """Number of nodes that quantize, dequantize or compute in integers, at any depth and in functions."""
         return len(self._quantized)
 
     @property
@@ -119,7 +119,8 @@ class OnnxModel:
 
     @cached_property
     def _quantized(self) -> list[onnx.NodeProto]:
-        return [node for node in all_nodes(self.proto.graph) if node.op_type in QUANTIZED_OPERATORS]
+        inside = (node for function in self.proto.functions for node in function.node)
+        return [node for node in (*all_nodes(self.proto.graph), *inside) if is_quantized(node)]
 
     def edited(self) -> onnx.ModelProto:
         """A copy of the model that may be changed."""

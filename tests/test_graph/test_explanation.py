@@ -97,6 +97,41 @@ def test_integer_operators_count_as_quantized() -> None:
         quantize_model(in_memory(proto), {"x": 0.02})
 
 
+@pytest.mark.parametrize(
+    ("operator", "domain"),
+    [
+        ("QLinearAdd", "com.microsoft"),
+        ("QGemm", "com.microsoft"),
+        ("DynamicQuantizeMatMul", "com.microsoft"),
+        ("TRT_INT8QuantizeLinear", "trt"),
+        ("TRT_FP8DequantizeLinear", "trt"),
+    ],
+)
+def test_quantized_forms_of_other_tools_are_known(operator: str, domain: str) -> None:
+    """ONNX Runtime's fused operators, and the plug-ins by which ModelOpt writes FP8."""
+    proto = model(
+        [node("Conv", ["x", "w"], ["c"])], {"x": [1, 4, 6, 6]}, {"c": None}, {"w": weight(4, 4, 1, 1)}
+    )
+    proto.graph.node.append(helper.make_node(operator, ["c", "w"], ["y"], domain=domain))
+    proto.opset_import.append(helper.make_opsetid(domain, 1))
+    with pytest.raises(ModelError, match=r"already has 1 .*integer nodes, on 1 tensors.*'c'"):
+        quantize_model(in_memory(proto), {"x": 0.02, "c": 0.02})
+
+
+def test_pairs_in_a_function_are_found() -> None:
+    proto = model(
+        [node("Conv", ["x", "w"], ["c"])], {"x": [1, 4, 6, 6]}, {"c": None}, {"w": weight(4, 4, 1, 1)}
+    )
+    body = [node("QuantizeLinear", ["a", "s"], ["q"]), node("DequantizeLinear", ["q", "s"], ["b"])]
+    proto.functions.append(
+        helper.make_function("own", "Rounded", ["a", "s"], ["b"], body, [helper.make_opsetid("", 17)])
+    )
+    proto.graph.node.append(helper.make_node("Rounded", ["c", "w"], ["y"], domain="own"))
+    proto.opset_import.append(helper.make_opsetid("own", 1))
+    with pytest.raises(ModelError, match="already has 2 QuantizeLinear"):
+        quantize_model(in_memory(proto), {"x": 0.02})
+
+
 @pytest.mark.parametrize("domain", ["TRT", ""])
 def test_custom_operators_stay_float_and_are_named(domain: str) -> None:
     proto = model(
@@ -129,6 +164,9 @@ def test_a_models_own_function_is_no_custom_operator() -> None:
     result = quantize_model(in_memory(proto), {"x": 0.02})
     reasons = {group.op: group.reason for group in result.explanation.float_groups}
     assert reasons == {"Twice": "a function of the model: nodes in it stay in float"}
+    assert result.notes == (
+        "1 nodes inside Twice y stay in float, 0 of them with a weight: pairs go into the main graph alone.",
+    )
     assert run(result.model, x=samples(1, 4, 6, 6)).shape == (1, 4, 6, 6)
 
 
