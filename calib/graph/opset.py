@@ -1,4 +1,4 @@
-"""Raising a model's operator set by real conversion."""
+"""Raising a model's operator set, or lowering it, by real conversion."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from google.protobuf.message import EncodeError
 from onnx import version_converter
 
 from calib.errors import ModelError
+from calib.graph.cache_model import without_large_weights
 from calib.graph.foreign import give_domain, take_domain
 from calib.graph.intake import OnnxModel
+from calib.graph.lower_opset import LOWEST_OPSET, lower_to_17, stated_sizes
 from calib.graph.old_resizing import NEW_RESIZE, mend_resizing
 from calib.graph.targets import Target
 from calib.graph.whole_shapes import split_shape_ranges
@@ -19,6 +21,9 @@ QDQ_OPSET = 13
 """The first opset whose DequantizeLinear has an axis, which weights per channel need."""
 
 _QDQ_IR_VERSION = 7
+_IR_OF_17 = 8
+# Later ones may change an operator's meaning in a way that is not known here.
+_KNOWN_OPSET = 25
 _CONVERSION_ERRORS = (
     RuntimeError,
     ValueError,
@@ -39,22 +44,45 @@ def fit_opset(model: OnnxModel, target: Target) -> tuple[onnx.ModelProto, list[s
         The copy, and a note for each thing that was changed or that is to know.
 
     Raises:
-        ModelError: The opset is higher than the target reads, or cannot be raised to the least.
+        ModelError: The opset is higher than the target reads and cannot be lowered, or is too low and cannot
+            be raised.
     """
-    if target.most_opset is not None and model.opset > target.most_opset:
-        raise ModelError(
-            f"{model.path} has opset {model.opset}; {target.name} reads up to {target.most_opset}, and "
-            f"lowering it is not safe. Export the network again with opset {target.most_opset} "
-            f"(torch.onnx.export(..., opset_version={target.most_opset})), or choose another --target."
-        )
-    proto, notes = raise_opset(model, target.least_opset)
+    too_high = target.most_opset is not None and model.opset > target.most_opset
+    proto, notes = _lowered(model, target) if too_high else raise_opset(model, target.least_opset)
     if target.whole_shapes and (split := split_shape_ranges(proto)):
         notes.append(f"{split} Shape nodes of a part of the axes split in two: {target.name} reads no part")
-    if target.sure_opset is not None and model.opset > target.sure_opset:
+    if target.sure_opset is not None and model.opset > target.sure_opset and not too_high:
         notes.append(
             f"opset {model.opset}: the first releases of {target.name} read up to {target.sure_opset}"
         )
     return proto, notes
+
+
+def _lowered(model: OnnxModel, target: Target) -> tuple[onnx.ModelProto, list[str]]:
+    most = target.most_opset
+    if most != LOWEST_OPSET or model.opset > _KNOWN_OPSET:
+        raise ModelError(
+            f"{model.path} has opset {model.opset}; {target.name} reads up to {most}, and lowering it is "
+            f"not safe. Export the network again with opset {most} "
+            f"(torch.onnx.export(..., opset_version={most})), or choose another --target."
+        )
+    proto = model.edited()
+    lower_to_17(proto, str(model.path), _inferred_sizes(proto))
+    notes = [f"opset lowered from {model.opset} to {most}, the highest that {target.name} reads"]
+    if proto.ir_version > _IR_OF_17:
+        notes.append(f"IR version lowered from {proto.ir_version} to {_IR_OF_17}: opset {most} came with it")
+        proto.ir_version = _IR_OF_17
+    return proto, notes
+
+
+def _inferred_sizes(proto: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
+    """Sizes of tensors that the model does not state, as far as onnx infers them."""
+    light = without_large_weights(proto)
+    try:
+        return stated_sizes(onnx.shape_inference.infer_shapes(light, data_prop=True).graph)
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+        # A graph that is inconsistent somewhere; where a size is needed, its node is refused by name.
+        return {}
 
 
 def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelProto, list[str]]:

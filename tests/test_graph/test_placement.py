@@ -562,13 +562,30 @@ def test_target_decides_the_opset_and_zero_points_stay_explicit(
 
 
 @pytest.mark.parametrize(
-    ("target", "opset", "most"), [("tensorrt-8.6", 18, 17), ("tensorrt-10", 23, 22), ("tensorrt-11", 26, 25)]
+    ("target", "opset", "most"), [("tensorrt-8.6", 26, 17), ("tensorrt-10", 23, 22), ("tensorrt-11", 26, 25)]
 )
 def test_opset_that_the_target_does_not_read_is_refused(target: str, opset: int, most: int) -> None:
     proto = plain(17)
     proto.opset_import[0].version = opset
     with pytest.raises(ModelError, match=rf"has opset {opset}; {target} reads up to {most}, .*={most}\)"):
         quantize_model(in_memory(proto), {"x": 0.02}, target=target)
+
+
+@pytest.mark.parametrize("opset", [18, 20, 22, 25])
+def test_a_higher_opset_is_lowered_for_tensorrt_8(opset: int) -> None:
+    """PyTorch's exporter writes 18 or more."""
+    proto = plain(17)
+    proto.opset_import[0].version = opset
+    proto.ir_version = 10
+    result = quantize_model(in_memory(proto), {"x": 0.02})
+    assert (result.model.opset, result.model.proto.ir_version) == (17, 8)
+    assert result.notes == (
+        f"opset lowered from {opset} to 17, the highest that tensorrt-8.6 reads",
+        "IR version lowered from 10 to 8: opset 17 came with it",
+    )
+    x = samples(1, 4, 6, 6)
+    plain_result = quantize_model(in_memory(plain(17)), {"x": 0.02})
+    np.testing.assert_array_equal(run(result.model, x=x)[0], run(plain_result.model, x=x)[0])
 
 
 def test_opset_that_only_later_releases_read_is_noted() -> None:
