@@ -114,8 +114,21 @@ class OnnxModel:
 
     @property
     def quantized_tensors(self) -> tuple[str, ...]:
-        """The tensors that go into these nodes first."""
-        return tuple(dict.fromkeys(node.input[0] for node in self._quantized if node.input))
+        """The tensors that go into these nodes; what one of them hands to the next counts once."""
+        made = {name for node in self._quantized for name in node.output}
+        read = (node.input[0] for node in self._quantized if node.input)
+        return tuple(dict.fromkeys(name for name in read if name not in made))
+
+    @property
+    def quantized_summary(self) -> str:
+        """How many such nodes there are and on which tensors, for messages."""
+        tensors = self.quantized_tensors
+        plural = "" if len(tensors) == 1 else "s"
+        example = f", the first of them {tensors[0]!r}" if tensors else ""
+        return (
+            f"{self.quantized_nodes} QuantizeLinear, DequantizeLinear or integer nodes, on {len(tensors)} "
+            f"tensor{plural}{example}"
+        )
 
     @cached_property
     def _quantized(self) -> list[onnx.NodeProto]:

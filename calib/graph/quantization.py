@@ -218,14 +218,10 @@ def _with_half_rest(quantized: QuantizedModel, cache: Mapping[str, float]) -> Qu
 
 
 def _refuse_quantized(model: OnnxModel) -> None:
-    if not model.quantized_nodes:
-        return
-    tensors = model.quantized_tensors
-    example = f", the first of them {tensors[0]!r}" if tensors else ""
-    raise ModelError(
-        f"{model.path} already has {model.quantized_nodes} QuantizeLinear, DequantizeLinear or integer "
-        f"nodes, on {len(tensors)} tensors{example}. Give the float model that it was made from."
-    )
+    if model.quantized_nodes:
+        raise ModelError(
+            f"{model.path} already has {model.quantized_summary}. Give the float model that it was made from."
+        )
 
 
 def _why_nothing(plan: Plan, proto: onnx.ModelProto) -> str:
@@ -239,8 +235,8 @@ def _why_nothing(plan: Plan, proto: onnx.ModelProto) -> str:
         )
     if all("float16" in left.reason for left in plan.left_float):
         return (
-            f"{first.op} {first.node!r}: {first.reason}. Q/DQ scales are float32, which float16 tensors "
-            "cannot have below opset 19. Give the float32 model; TensorRT makes FP16 of what stays in float."
+            f"{first.op} {first.node!r}: {first.reason}. Give the float32 model; what is not INT8 becomes "
+            "FP16 by the builder's flag, and with --float-type fp16 for TensorRT 10 and 11."
         )
     ask = " Does the cache belong to this model?" if first.reason.startswith("no scale") else ""
     return f"For one, {first.op} {first.node!r}: {first.reason}.{ask}"
