@@ -107,10 +107,13 @@ class HalfGraph:
         schema = self.schema(node)
         if schema is None:
             return Slots((), ())
-        able_in = [i for i, kinds in enumerate(_kinds(schema, node.input, schema.inputs)) if _HALF in kinds]
-        able_out = [
-            i for i, kinds in enumerate(_kinds(schema, node.output, schema.outputs)) if _HALF in kinds
-        ]
+        kinds_in = _kinds(schema, node.input, schema.inputs)
+        kinds_out = _kinds(schema, node.output, schema.outputs)
+        if node.op_type.startswith("Optional") or any(map(_holds_tensors, (*kinds_in, *kinds_out))):
+            # What comes out of a sequence has the type of what went in: neither can be changed alone.
+            return Slots((), ())
+        able_in = [i for i, kinds in enumerate(kinds_in) if _HALF in kinds]
+        able_out = [i for i, kinds in enumerate(kinds_out) if _HALF in kinds]
         names = [*(node.input[i] for i in able_in), *(node.output[i] for i in able_out)]
         return Slots(
             tuple(i for i in able_in if self.is_float(node.input[i])),
@@ -164,6 +167,11 @@ class HalfGraph:
         for name, parameter in zip((*node.input, *node.output), parameters, strict=False):
             if name and name not in self.types and parameter in known:
                 yield name, known[parameter]
+
+
+def _holds_tensors(kinds: set[str]) -> bool:
+    """Whether a place is for sequences of tensors alone, or for optional ones."""
+    return all(kind.startswith(("seq(", "optional(")) for kind in kinds)
 
 
 def _formal(

@@ -111,7 +111,7 @@ def _check_form(node: onnx.NodeProto, opset: int) -> None:
     new = onnx.defs.get_schema(node.op_type, opset)
     if new.since_version == old.since_version:
         return
-    if node.op_type in _CHANGED or len(node.input) > old.max_input:
+    if node.op_type in _CHANGED or not old.min_input <= len(node.input) <= old.max_input:
         raise _Refused("the operator was changed after opset 17")
     for attribute in list(node.attribute):
         if attribute.name in old.attributes:

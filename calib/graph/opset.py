@@ -68,11 +68,26 @@ def _lowered(model: OnnxModel, target: Target) -> tuple[onnx.ModelProto, list[st
         )
     proto = model.edited()
     lower_to_17(proto, str(model.path), _inferred_sizes(proto))
+    _check_types(model, proto)
     notes = [f"opset lowered from {model.opset} to {most}, the highest that {target.name} reads"]
     if proto.ir_version > _IR_OF_17:
         notes.append(f"IR version lowered from {proto.ir_version} to {_IR_OF_17}: opset {most} came with it")
         proto.ir_version = _IR_OF_17
     return proto, notes
+
+
+def _check_types(model: OnnxModel, lowered: onnx.ModelProto) -> None:
+    """Refuses a model with types that operators have not had before, such as bfloat16."""
+    try:
+        light = without_large_weights(lowered)
+        give_domain(light)
+        onnx.shape_inference.infer_shapes(light, check_type=True)
+    except onnx.shape_inference.InferenceError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise ModelError(
+            f"{model.path} has opset {model.opset} and cannot be written in opset {LOWEST_OPSET}: {reason}. "
+            "Export the network again without that type, or choose another --target."
+        ) from error
 
 
 def _inferred_sizes(proto: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:

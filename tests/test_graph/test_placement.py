@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from networks import model, node, samples, weight
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from calib.errors import ModelError, UsageError
 from calib.graph import (
@@ -586,6 +586,15 @@ def test_a_higher_opset_is_lowered_for_tensorrt_8(opset: int) -> None:
     x = samples(1, 4, 6, 6)
     plain_result = quantize_model(in_memory(plain(17)), {"x": 0.02})
     np.testing.assert_array_equal(run(result.model, x=x)[0], run(plain_result.model, x=x)[0])
+
+
+def test_types_that_opset_17_does_not_know_are_refused() -> None:
+    proto = plain(17)
+    proto.opset_import[0].version = 22
+    for info in (*proto.graph.input, *proto.graph.output):
+        info.type.tensor_type.elem_type = TensorProto.BFLOAT16
+    with pytest.raises(ModelError, match=r"opset 22 and cannot be written in opset 17: .*Conv.*bfloat16"):
+        quantize_model(in_memory(proto), {"x": 0.02})
 
 
 def test_opset_that_only_later_releases_read_is_noted() -> None:
