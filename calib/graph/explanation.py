@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 
 from calib.graph.graph_view import GraphView, label
-from calib.graph.operators import WEIGHTED, float_reason, is_standard
+from calib.graph.operators import WEIGHTED, adds_two, float_reason
 from calib.graph.placement import LeftFloat, Plan
 from calib.graph.placement_rules import adds_constant
 from calib.graph.qdq_writer import Pair
@@ -110,7 +110,7 @@ def explain_float(graph: GraphView, plan: Plan) -> tuple[tuple[FloatGroup, ...],
 
 
 def _float_reason(node: onnx.NodeProto, graph: GraphView) -> str:
-    if node.op_type == "Add" and is_standard(node) and adds_constant(node, graph):
+    if adds_two(node) and adds_constant(node, graph):
         return "adds a constant, as a bias does: nothing goes between it and what is before it"
     return float_reason(node, graph.functions)
 

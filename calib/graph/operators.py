@@ -15,6 +15,7 @@ __all__ = [
     "AVERAGES",
     "FUSED",
     "WEIGHTED",
+    "adds_two",
     "commutes",
     "float_reason",
     "is_quantized",
@@ -95,6 +96,17 @@ def is_quantized(node: onnx.NodeProto) -> bool:
     if kind.endswith(("QuantizeLinear", "DequantizeLinear")):
         return True
     return kind.startswith("QLinear") or kind in (*_INTEGER, *_RUNTIME)
+
+
+def adds_two(node: onnx.NodeProto) -> bool:
+    """Whether a node adds two tensors; exporters of Caffe2's time write a Sum, which the parser reads alike.
+
+    >>> adds_two(onnx.helper.make_node("Sum", ["a", "b"], ["y"]))
+    True
+    >>> adds_two(onnx.helper.make_node("Sum", ["a", "b", "c"], ["y"]))
+    False
+    """
+    return node.op_type in ("Add", "Sum") and len(node.input) == 2 and is_standard(node)
 
 
 def commutes(node: onnx.NodeProto) -> bool:

@@ -18,7 +18,7 @@ import onnx
 from calib.errors import UsageError
 from calib.graph.attention import attention_in_float
 from calib.graph.graph_view import GraphView, label
-from calib.graph.operators import WEIGHTED, is_standard
+from calib.graph.operators import WEIGHTED, adds_two
 from calib.graph.placement_rules import (
     channel_axis,
     is_average,
@@ -125,8 +125,7 @@ def _place_weighted(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> No
 def _place_skips(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
     quantized = {site.node for site in plan.weights}
     for index, node in enumerate(graph.nodes):
-        residual = node.op_type == "Add" and is_standard(node)
-        skip = skip_input(node, graph, quantized) if residual else None
+        skip = skip_input(node, graph, quantized) if adds_two(node) else None
         if skip is None:
             continue
         reason = kept.get(index) or graph.obstacle(node.input[skip])

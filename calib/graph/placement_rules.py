@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from calib.graph.graph_view import GraphView
-from calib.graph.operators import AVERAGES, FUSED, commutes, is_standard, moved_outputs
+from calib.graph.operators import AVERAGES, FUSED, adds_two, commutes, is_standard, moved_outputs
 from calib.graph.weights import as_array
 
 __all__ = [
@@ -31,7 +31,7 @@ _GROUP_MULTIPLE = 4
 
 _FOLDED = ("BatchNormalization", "Identity", "Dropout")
 
-_RANK_KEPT = FUSED | {"Add", "Mul", "Concat", "MaxPool", "AveragePool", "Identity", "Dropout"}
+_RANK_KEPT = FUSED | {"Add", "Sum", "Mul", "Concat", "MaxPool", "AveragePool", "Identity", "Dropout"}
 
 
 def weighted_obstacle(node: onnx.NodeProto, graph: GraphView) -> str:
@@ -131,7 +131,7 @@ def _folded_input(node: onnx.NodeProto, graph: GraphView) -> str:
     """The data of a node that is folded into a convolution before it; empty where it is no such node."""
     if not is_standard(node):
         return ""
-    if node.op_type == "Add":
+    if adds_two(node):
         data = [name for name in node.input if not _is_bias(name, graph)]
         return data[0] if len(data) == 1 else ""
     folded = node.op_type in _FOLDED and (node.op_type != "Dropout" or commutes(node))
@@ -162,7 +162,7 @@ def skip_input(node: onnx.NodeProto, graph: GraphView, quantized: set[int]) -> i
     itself in implicit INT8, and on an H200 the other choice made ResNet-18 6 % slower.
 
     Args:
-        node: An Add.
+        node: An Add, or a Sum of two.
         graph: Its graph.
         quantized: Indices of the nodes that run in INT8.
     """

@@ -13,6 +13,7 @@ from calib.calibrators.amax import amax_of
 from calib.data import Array
 from calib.graph.graph_edit import FreshNames, drop_unread
 from calib.graph.graph_view import label
+from calib.graph.operators import adds_two
 from calib.graph.placement import Plan
 from calib.graph.weights import QuantizedWeight, as_array, constants, quantize_weight, round_scales
 
@@ -176,6 +177,6 @@ def _state_kernel_shape(node: onnx.NodeProto, weight: Sequence[int]) -> None:
 
 def _rule(readers: Sequence[onnx.NodeProto]) -> str:
     kinds = (
-        "skip input of a residual Add" if n.op_type == "Add" else f"input of {n.op_type}" for n in readers
+        f"skip input of a residual {n.op_type}" if adds_two(n) else f"input of {n.op_type}" for n in readers
     )
     return ", ".join(dict.fromkeys(kinds))

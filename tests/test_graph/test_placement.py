@@ -84,7 +84,7 @@ def test_nothing_between_a_convolution_and_what_is_fused_into_it(first: str, fol
         assert run(result.model, optimize, x=samples(1, 4, 6, 6))[0].shape[1] == 2
 
 
-def residual(first: list[onnx.NodeProto], add: list[str]) -> onnx.ModelProto:
+def residual(first: list[onnx.NodeProto], add: list[str], op: str = "Add") -> onnx.ModelProto:
     pads = [1, 1, 1, 1]
     nodes = [
         *first,
@@ -92,7 +92,7 @@ def residual(first: list[onnx.NodeProto], add: list[str]) -> onnx.ModelProto:
         node("Relu", ["c1"], ["r1"]),
         node("Conv", ["r1", "w2"], ["c2"], name="conv2", pads=pads),
         node("BatchNormalization", ["c2", "s", "o", "m", "v"], ["b2"]),
-        node("Add", add, ["sum"], name="add"),
+        node(op, add, ["sum"], name="add"),
         node("Relu", ["sum"], ["y"]),
     ]
     weights = {"w1": weight(4, 4, 3, 3), "w2": weight(4, 4, 3, 3, seed=1), **BN}
@@ -104,6 +104,7 @@ def residual(first: list[onnx.NodeProto], add: list[str]) -> onnx.ModelProto:
 PROJECTION = [node("Conv", ["x", "w3"], ["p"], name="projection")]
 
 
+@pytest.mark.parametrize("op", ["Add", "Sum"])
 @pytest.mark.parametrize(
     ("first", "add", "skip", "position"),
     [
@@ -114,15 +115,20 @@ PROJECTION = [node("Conv", ["x", "w3"], ["p"], name="projection")]
     ],
 )
 def test_sum_fuses_into_the_deeper_convolution_through_batch_normalization(
-    first: list[onnx.NodeProto], add: list[str], skip: str, position: int
+    first: list[onnx.NodeProto], add: list[str], skip: str, position: int, op: str
 ) -> None:
-    result = quantized(residual(first, add), ["x", "c1", "r1", "c2", "b2", "p", "sum", "y"])
-    node_ = next(item for item in result.model.proto.graph.node if item.op_type == "Add")
+    result = quantized(residual(first, add, op), ["x", "c1", "r1", "c2", "b2", "p", "sum", "y"])
+    node_ = next(item for item in result.model.proto.graph.node if item.op_type == op)
     assert node_.input[position] == f"{skip}_dequantized"
     assert node_.input[1 - position] == "b2"
     assert "add" in placed(result)[skip]
     pair = next(found for found in result.activations if found.tensor == skip)
-    assert "skip input of a residual Add" in pair.rule
+    assert f"skip input of a residual {op}" in pair.rule
+
+
+def test_a_sum_of_three_is_no_residual_sum() -> None:
+    proto = residual([], ["b2", "x", "c1"], "Sum")
+    assert set(placed(quantized(proto, ["x", "c1", "r1", "c2", "b2", "sum"]))) == {"x", "r1"}
 
 
 @pytest.mark.parametrize(
