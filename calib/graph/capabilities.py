@@ -26,6 +26,7 @@ from calib.graph.explanation import explain_float
 from calib.graph.folding import with_constant_weights
 from calib.graph.graph_view import GraphView
 from calib.graph.intake import OnnxModel
+from calib.graph.lower_opset import LOWEST_OPSET
 from calib.graph.operators import FUSED, WEIGHTED, commutes, is_standard
 from calib.graph.placement import Plan, plan_placement
 from calib.graph.subgraphs import nodes_inside
@@ -266,4 +267,5 @@ def _notes(model: OnnxModel, releases: Sequence[str]) -> Iterator[str]:
             )
         most = target.most_opset
         if most is not None and model.opset > most:
-            yield f"opset {model.opset}: TensorRT {release} reads up to {most}"
+            lowers = f"; calib quantize writes it as {most}" if most == LOWEST_OPSET else ""
+            yield f"opset {model.opset}: TensorRT {release} reads up to {most}{lowers}"

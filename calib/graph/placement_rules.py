@@ -43,7 +43,7 @@ def weighted_obstacle(node: onnx.NodeProto, graph: GraphView) -> str:
     """
     data, weight = node.input[0], node.input[1]
     if data in graph.constants:
-        return f"its data input {data!r} is a constant"
+        return f"its first input {data!r} is a constant; pairs go on a weight that is the second"
     if weight not in graph.constants:
         return _no_constant(node, graph)
     tensor = graph.constants[weight]
