@@ -21,7 +21,7 @@ from calib.graph.operators import is_standard
 from calib.graph.subgraphs import all_nodes, inner_graphs
 from calib.graph.weights import constants
 
-__all__ = ["LOWEST_OPSET", "drop_unused", "lower_to_17", "stated_sizes"]
+__all__ = ["LOWEST_OPSET", "drop_unused", "lower_to_17"]
 
 LOWEST_OPSET = 17
 
@@ -58,7 +58,7 @@ def lower_to_17(proto: onnx.ModelProto, name: str, shapes: _Sizes | None = None)
         )
     entries = [entry for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     opset = max((entry.version for entry in entries), default=LOWEST_OPSET)
-    _Lowering(opset, name).graph(proto.graph, {}, {**(shapes or {}), **stated_sizes(proto.graph)})
+    _Lowering(opset, name).graph(proto.graph, {}, {**(shapes or {}), **_sizes(proto.graph)})
     for entry in entries:
         entry.version = LOWEST_OPSET
 
@@ -76,7 +76,7 @@ class _Lowering:
         lowered: list[onnx.NodeProto] = []
         for node in graph.node:
             for inner in inner_graphs(node):
-                self.graph(inner, known, {**sizes, **stated_sizes(inner)})
+                self.graph(inner, known, {**sizes, **_sizes(inner)})
             try:
                 lowered.extend(self._lowered(node, known, sizes))
             except _Refused as error:
@@ -278,8 +278,7 @@ def _remove(node: onnx.NodeProto, name: str) -> None:
     node.attribute.extend(kept)
 
 
-def stated_sizes(graph: onnx.GraphProto) -> dict[str, tuple[int | None, ...]]:
-    """Tensor → its sizes, as a graph states them; None where one is not fixed."""
+def _sizes(graph: onnx.GraphProto) -> dict[str, tuple[int | None, ...]]:
     return {
         info.name: tuple(
             dim.dim_value if dim.HasField("dim_value") else None for dim in info.type.tensor_type.shape.dim

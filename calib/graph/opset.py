@@ -10,9 +10,10 @@ from calib.errors import ModelError
 from calib.graph.cache_model import without_large_weights
 from calib.graph.foreign import give_domain, take_domain
 from calib.graph.intake import OnnxModel
-from calib.graph.lower_opset import LOWEST_OPSET, lower_to_17, stated_sizes
+from calib.graph.lower_opset import LOWEST_OPSET, lower_to_17
 from calib.graph.old_resizing import NEW_RESIZE, mend_resizing
 from calib.graph.targets import Target
+from calib.graph.tensor_types import infer_tensors
 from calib.graph.whole_shapes import split_shape_ranges
 
 __all__ = ["QDQ_OPSET", "fit_opset", "raise_opset"]
@@ -67,7 +68,7 @@ def _lowered(model: OnnxModel, target: Target) -> tuple[onnx.ModelProto, list[st
             f"(torch.onnx.export(..., opset_version={most})), or choose another --target."
         )
     proto = model.edited()
-    lower_to_17(proto, str(model.path), _inferred_sizes(proto))
+    lower_to_17(proto, str(model.path), infer_tensors(proto)[1])
     _check_types(model, proto)
     notes = [f"opset lowered from {model.opset} to {most}, the highest that {target.name} reads"]
     if proto.ir_version > _IR_OF_17:
@@ -88,16 +89,6 @@ def _check_types(model: OnnxModel, lowered: onnx.ModelProto) -> None:
             f"{model.path} has opset {model.opset} and cannot be written in opset {LOWEST_OPSET}: {reason}. "
             "Export the network again without that type, or choose another --target."
         ) from error
-
-
-def _inferred_sizes(proto: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
-    """Sizes of tensors that the model does not state, as far as onnx infers them."""
-    light = without_large_weights(proto)
-    try:
-        return stated_sizes(onnx.shape_inference.infer_shapes(light, data_prop=True).graph)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        # A graph that is inconsistent somewhere; where a size is needed, its node is refused by name.
-        return {}
 
 
 def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelProto, list[str]]:

@@ -60,6 +60,7 @@ class Plan:
         left_float: Nodes with a weight, and residual Adds, that are not.
         shared: Tensors with one scale.
         warnings: What may cost accuracy or speed.
+        half: Activations in float16, whose scales are float16 too.
     """
 
     activations: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -68,6 +69,7 @@ class Plan:
     left_float: list[LeftFloat] = field(default_factory=list)
     shared: list[SharedScale] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    half: frozenset[str] = frozenset()
 
     def place(self, tensor: str, node: int, position: int) -> None:
         """Adds a place that reads a tensor through its pair."""
@@ -81,6 +83,7 @@ def plan_placement(
     *,
     share: bool = False,
     float_attention: bool = False,
+    half: bool = False,
 ) -> Plan:
     """Decides what is quantized.
 
@@ -91,17 +94,19 @@ def plan_placement(
             them finds is left in float.
         share: Give one scale to tensors whose pairs TensorRT moves to one place.
         float_attention: Leave the multiplications of a network with attention in float.
+        half: Quantize what is float16 too.
 
     Raises:
         UsageError: A regular expression is none, or finds nothing in the model.
     """
-    graph = GraphView(proto, scales)
+    graph = GraphView(proto, scales, half)
     kept = attention_in_float(graph) if float_attention else {}
     kept.update(nodes_kept(graph.nodes, keep_float))
     plan = Plan()
     _place_weighted(plan, graph, kept)
     _place_skips(plan, graph, kept)
     _place_pools(plan, graph, kept)
+    plan.half = frozenset(filter(graph.is_half, plan.activations))
     plan.scales = {tensor: scales[tensor] for tensor in plan.activations}
     if share:
         plan.shared, plan.warnings = share_scales(graph, plan.activations)

@@ -8,9 +8,9 @@ from math import prod
 import numpy as np
 import onnx
 
-from calib.graph.graph_view import GraphView
+from calib.graph.graph_view import COARSE, GraphView
 from calib.graph.operators import AVERAGES, FUSED, adds_two, commutes, is_standard, moved_outputs
-from calib.graph.weights import as_array
+from calib.graph.weights import as_array, fits_half
 
 __all__ = [
     "adds_constant",
@@ -47,15 +47,19 @@ def weighted_obstacle(node: onnx.NodeProto, graph: GraphView) -> str:
     if weight not in graph.constants:
         return _no_constant(node, graph)
     tensor = graph.constants[weight]
-    if tensor.data_type != onnx.TensorProto.FLOAT:
+    half = graph.half and tensor.data_type == onnx.TensorProto.FLOAT16
+    if tensor.data_type != onnx.TensorProto.FLOAT and not half:
         kind = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
         return f"its weight {weight!r} is {kind}, not float32"
     if 0 in tensor.dims:
         return f"its weight {weight!r} has no elements"
     if len(tensor.dims) < 2:
         return f"its weight {weight!r} is a vector"
-    if not np.isfinite(as_array(tensor)).all():
+    largest = float(np.abs(as_array(tensor)).max())
+    if not np.isfinite(largest):
         return f"its weight {weight!r} holds infinities or NaN"
+    if half and largest > 0 and not fits_half(largest / 127):
+        return f"its float16 weight {weight!r} is at most {largest:.3g}, {COARSE}"
     return _group_obstacle(node, tensor.dims) or graph.obstacle(data)
 
 

@@ -17,14 +17,13 @@ from calib.graph.attention import Attention
 from calib.graph.cache_model import compare_names, lint_provenance
 from calib.graph.explanation import Explanation, explain_float, explanation_notes
 from calib.graph.external import check_model_path, write_model
-from calib.graph.folding import computed_weights, fold_constants
 from calib.graph.graph_view import GraphView
 from calib.graph.half import convert_float16
 from calib.graph.intake import OnnxModel, load_model
 from calib.graph.operators import WEIGHTED
-from calib.graph.opset import fit_opset
 from calib.graph.placement import LeftFloat, Plan, plan_placement
 from calib.graph.qdq_writer import Pair, QdqWriter
+from calib.graph.quantizable import quantizable
 from calib.graph.subgraphs import nodes_inside
 from calib.graph.targets import DEFAULT_TARGET, FloatType, Target, find_target, typed_target
 from calib.graph.validity import check_valid
@@ -179,10 +178,12 @@ def quantize_model(
     form = typed_target(find_target(target), float_type)
     half = float_type == "fp16"
     _refuse_quantized(model)
-    proto, notes = fit_opset(model, form)
-    folded = fold_constants(proto, computed_weights(proto.graph))
+    source = quantizable(model, form)
+    proto = source.proto
     in_float = _attention_in_float(attention, form)
-    plan = plan_placement(proto, cache, keep_float, share=share_scales, float_attention=in_float)
+    plan = plan_placement(
+        proto, cache, keep_float, share=share_scales, float_attention=in_float, half=source.half
+    )
     if not plan.weights:
         raise ModelError(
             f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan, proto)}"
@@ -196,10 +197,8 @@ def quantize_model(
     check_valid(result, "quantized", model)
     left = tuple(plan.left_float)
     explanation = Explanation(pairs, left, groups, subgraphs, tuple(plan.shared), tuple(plan.warnings))
-    if folded:
-        notes.append(f"weights that nodes computed from constants are constants now: {first_names(folded)}")
-    notes += explanation_notes(explanation)
-    quantized = QuantizedModel(result, pairs, left, tuple(notes), explanation, form.name)
+    notes = (*source.notes, *explanation_notes(explanation))
+    quantized = QuantizedModel(result, pairs, left, notes, explanation, form.name)
     return _with_half_rest(quantized, cache) if half else quantized
 
 
@@ -235,8 +234,8 @@ def _why_nothing(plan: Plan, proto: onnx.ModelProto) -> str:
         )
     if all("float16" in left.reason for left in plan.left_float):
         return (
-            f"{first.op} {first.node!r}: {first.reason}. Give the float32 model; what is not INT8 becomes "
-            "FP16 by the builder's flag, and with --float-type fp16 for TensorRT 10 and 11."
+            f"{first.op} {first.node!r}: {first.reason}. Give the float32 model, of which the "
+            "builder's flag makes FP16, or choose --target tensorrt-10 or later, which read float16 scales."
         )
     ask = " Does the cache belong to this model?" if first.reason.startswith("no scale") else ""
     return f"For one, {first.op} {first.node!r}: {first.reason}.{ask}"

@@ -15,6 +15,7 @@ __all__ = [
     "as_array",
     "constant_of",
     "constants",
+    "fits_half",
     "quantize_weight",
     "round_scales",
 ]
@@ -73,6 +74,15 @@ def constant_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
     return None
 
 
+def fits_half(scale: float) -> bool:
+    """Whether float16 holds a scale that ``round_scales`` rounds, and 128 times that.
+
+    >>> fits_half(0.1), fits_half(1e-6), fits_half(1000.0)
+    (True, False, False)
+    """
+    return _LEAST_HALF <= scale <= _MOST_HALF
+
+
 def round_scales(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Scales rounded up to float16, so that no value is cut off; as they are where float16 is too coarse.
 
@@ -87,7 +97,7 @@ def round_scales(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     >>> round_scales(np.array([2.0**-26], np.float32)).tolist() == [2.0**-26]
     True
     """
-    if not _LEAST_HALF <= scales.max(initial=0) <= _MOST_HALF:
+    if not fits_half(float(scales.max(initial=0))):
         return scales
     halves = scales.astype(np.float16)
     low = halves.astype(np.float32) < scales

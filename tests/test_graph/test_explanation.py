@@ -346,7 +346,6 @@ def test_upsample_is_converted_and_keeps_its_tensors_names(times: int) -> None:
     [
         ("custom_op_node", "has opset 12; .* converting it failed: .*domain ai.onnx.contrib optype NegPos"),
         ("loop", "It has no Conv, ConvTranspose, Gemm or MatMul"),
-        ("matmul.fp16", "MatMul 'matmul': its weight 'b' is float16, not float32.*Give the float32 model"),
         ("qdq_conv", "already has 2 QuantizeLinear.* on 1 tensor, the first of them 'x'"),
     ],
 )
@@ -355,6 +354,22 @@ def test_real_files_that_cannot_be_quantized_are_named_with_the_reason(name: str
     scales = {name: 0.1 for item in source.proto.graph.node for name in (*item.input, *item.output)}
     with pytest.raises(ModelError, match=rf"{name}\.onnx.*{message}"):
         quantize_model(source, scales, target="onnxruntime")
+
+
+def test_a_real_float16_file_is_quantized_where_scales_may_be_float16() -> None:
+    source = load_model(REAL / "models" / "matmul.fp16.onnx")
+    with pytest.raises(
+        ModelError, match="its weight 'b' is float16, not float32.*choose --target tensorrt-10"
+    ):
+        quantize_model(source, {"a": 0.01}, target="tensorrt-8.6", attention="int8")
+    result = quantize_model(source, {"a": 0.01}, target="tensorrt-10")
+    assert [pair.tensor for pair in result.pairs] == ["a", "b"]
+    assert any(note.startswith("opset raised from") for note in result.notes)
+    assert [str(spec) for spec in result.model.inputs] == [str(spec) for spec in source.inputs]
+    a = np.linspace(-1, 1, 128, dtype=np.float16).reshape(8, 16)
+    exact, found = run(source, a=a), run(result.model, a=a)
+    # 16 products: half a step of a (0.005) times 3, and half a step of b (3/254) times 1; 16 · 0.027 = 0.43.
+    np.testing.assert_allclose(found, exact, atol=0.45)
 
 
 TRAINED = sorted(NETS.glob("*.onnx"))
