@@ -359,7 +359,7 @@ def test_real_files_that_cannot_be_quantized_are_named_with_the_reason(name: str
 def test_a_real_float16_file_is_quantized_where_scales_may_be_float16() -> None:
     source = load_model(REAL / "models" / "matmul.fp16.onnx")
     with pytest.raises(
-        ModelError, match="its weight 'b' is float16, not float32.*choose --target tensorrt-10"
+        ModelError, match=r"its weight 'b' is float16, not float32.*choose --target tensorrt-10"
     ):
         quantize_model(source, {"a": 0.01}, target="tensorrt-8.6", attention="int8")
     result = quantize_model(source, {"a": 0.01}, target="tensorrt-10")
