@@ -29,6 +29,7 @@ from calib.graph.intake import OnnxModel
 from calib.graph.lower_opset import LOWEST_OPSET
 from calib.graph.operators import FUSED, WEIGHTED, commutes, is_standard
 from calib.graph.placement import Plan, plan_placement
+from calib.graph.quantizable import has_half_weights
 from calib.graph.subgraphs import nodes_inside
 from calib.graph.targets import find_target
 
@@ -119,7 +120,7 @@ def layer_table(model: OnnxModel, target: str | None = None) -> LayerTable:
     releases = RELEASES if target is None else (_release(target),)
     graph = GraphView(model.proto, dict.fromkeys(_activations(model), 1.0))
     inside = _inside(model.proto)
-    doings = _Doings(model, graph.scales)
+    doings = _Doings(model, graph.scales, half=any(map(_reads_half_scales, releases)))
     keys = dict.fromkeys([*((n.op_type, n.domain) for n in graph.nodes), *inside])
     rows = [_row(key, graph, inside.get(key, 0), releases, doings) for key in keys]
     rows.sort(key=lambda row: (-row.count - row.inside, row.op))
@@ -132,6 +133,10 @@ def _release(target: str) -> str:
     if release not in RELEASES:
         raise UsageError(f"The layer table is about TensorRT: --target {target!r} is none of its releases.")
     return release
+
+
+def _reads_half_scales(release: str) -> bool:
+    return "fp16" in find_target(f"tensorrt-{release}").scale_types
 
 
 def _row(
@@ -197,13 +202,14 @@ class _Doings:
     Args:
         model: The model.
         scales: A scale for every activation.
+        half: Whether a release in question reads scales in float16.
     """
 
-    def __init__(self, model: OnnxModel, scales: Mapping[str, float]) -> None:
+    def __init__(self, model: OnnxModel, scales: Mapping[str, float], *, half: bool) -> None:
         self._quantized = model.quantized_nodes > 0
         proto = model.proto if self._quantized else with_constant_weights(model).proto
         self._graph = GraphView(proto, scales)
-        self._plan = Plan() if self._quantized else plan_placement(proto, scales)
+        self._plan = Plan() if self._quantized else plan_placement(proto, scales, half=half)
         self._groups, _ = explain_float(self._graph, self._plan)
 
     def quantized(self, key: tuple[str, str]) -> int:
@@ -265,7 +271,10 @@ def _notes(model: OnnxModel, releases: Sequence[str]) -> Iterator[str]:
                 f"{attention} nodes of attention, or around it, stay in float for TensorRT {release}, which "
                 "runs them faster in FP16; calib quantize --attention int8 quantizes them"
             )
+        if not _reads_half_scales(release) and has_half_weights(model):
+            yield f"weights in float16 stay as they are for TensorRT {release}: its scales are float32 alone"
         most = target.most_opset
         if most is not None and model.opset > most:
-            lowers = f"; calib quantize writes it as {most}" if most == LOWEST_OPSET else ""
+            able = most == LOWEST_OPSET and not model.quantized_nodes
+            lowers = f"; calib quantize writes it as {most}" if able else ""
             yield f"opset {model.opset}: TensorRT {release} reads up to {most}{lowers}"

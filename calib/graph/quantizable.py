@@ -14,7 +14,7 @@ from calib.graph.opset import fit_opset
 from calib.graph.targets import Target, typed_target
 from calib.graph.weights import constants
 
-__all__ = ["Quantizable", "quantizable"]
+__all__ = ["Quantizable", "has_half_weights", "quantizable"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def quantizable(model: OnnxModel, target: Target) -> Quantizable:
     Raises:
         ModelError: The opset is none for the target.
     """
-    half = "fp16" in target.scale_types and _has_half_weights(model)
+    half = "fp16" in target.scale_types and has_half_weights(model)
     proto, notes = fit_opset(model, typed_target(target, "fp16") if half else target)
     folded = fold_constants(proto, computed_weights(proto.graph))
     if folded:
@@ -50,7 +50,7 @@ def quantizable(model: OnnxModel, target: Target) -> Quantizable:
     return Quantizable(proto, tuple(notes), half)
 
 
-def _has_half_weights(model: OnnxModel) -> bool:
+def has_half_weights(model: OnnxModel) -> bool:
     """Whether nodes that can be quantized have weights in float16, as in a model that was exported so."""
     graph = with_constant_weights(model).proto.graph
     known = constants(graph)
