@@ -81,7 +81,12 @@ def _no_constant(node: onnx.NodeProto, graph: GraphView) -> str:
     if node.op_type == "MatMul" and weight in graph.moving:
         return "it multiplies two activations"
     index = graph.producer.get(weight)
-    origin = "it is an input of the model" if index is None else f"{graph.nodes[index].op_type} computes it"
+    if index is not None:
+        origin = f"{graph.nodes[index].op_type} computes it"
+    else:
+        origin = (
+            "it is an input of the model" if weight in graph.moving else "it is stored as a sparse tensor"
+        )
     return f"its weight {weight!r} is no constant: {origin}"
 
 

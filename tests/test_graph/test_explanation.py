@@ -241,27 +241,37 @@ def test_weights_that_cannot_be_quantized_are_named_with_their_tensor() -> None:
             node("MatMul", ["x", "random"], ["f"], name="random"),
             node("Conv", ["x", "broken"], ["g"], name="broken"),
             node("MatMul", ["left", "x"], ["h"], name="left"),
+            node("MatMul", ["x", "sparse"], ["i"], name="sparse"),
             node("Conv", ["x", "given"], ["b"], name="outside"),
             node("Conv", ["x", "w"], ["c"], name="good"),
             node("MatMul", ["x", "none"], ["d"], name="empty"),
             node("MatMul", ["x", "line"], ["e"], name="vector"),
         ],
         {"x": [1, 4, 6, 6], "given": [4, 4, 1, 1]},
-        dict.fromkeys("abcdefgh"),
+        dict.fromkeys("abcdefghi"),
         {
             "w": weight(4, 4, 1, 1),
             "none": np.zeros((6, 0), np.float32),
             "line": weight(6),
             "broken": np.full((4, 4, 1, 1), np.nan, np.float32),
             "left": weight(6, 6),
+            "sparse": weight(6, 6),
         },
     )
+    values, places = np.float32([1, 2]), np.int64([0, 7])
+    proto.graph.sparse_initializer.append(
+        helper.make_sparse_tensor(
+            numpy_helper.from_array(values, "sparse"), numpy_helper.from_array(places, "places"), [6, 6]
+        )
+    )
+    del proto.graph.initializer[[tensor.name for tensor in proto.graph.initializer].index("sparse")]
     result = quantize_model(in_memory(proto), {"x": 0.02})
     assert {left.node: left.reason for left in result.left_float} == {
         "computed": "its weight 'turned' is no constant: Identity computes it",
         "random": "its weight 'random' is no constant: RandomNormal computes it",
         "broken": "its weight 'broken' holds infinities or NaN",
         "left": "its first input 'left' is a constant; pairs go on a weight that is the second",
+        "sparse": "its weight 'sparse' is no constant: it is stored as a sparse tensor",
         "outside": "its weight 'given' is no constant: it is an input of the model",
         "empty": "its weight 'none' has no elements",
         "vector": "its weight 'line' is a vector",
