@@ -9,9 +9,12 @@ from onnx import version_converter
 from calib.errors import ModelError
 from calib.graph.cache_model import without_large_weights
 from calib.graph.foreign import give_domain, take_domain
+from calib.graph.graph_view import label
 from calib.graph.intake import OnnxModel
 from calib.graph.lower_opset import LOWEST_OPSET, lower_to_17
 from calib.graph.old_resizing import NEW_RESIZE, mend_resizing
+from calib.graph.operators import is_standard
+from calib.graph.subgraphs import all_nodes
 from calib.graph.targets import Target
 from calib.graph.tensor_types import infer_tensors
 from calib.graph.whole_shapes import split_shape_ranges
@@ -23,6 +26,8 @@ QDQ_OPSET = 13
 
 _QDQ_IR_VERSION = 7
 _IR_OF_17 = 8
+# Operator → the opset that gave it another meaning, which the converter does not mind.
+_MEANT_OTHERWISE = {"Hardmax": 13, "Scan": 9}
 # Later ones may change an operator's meaning in a way that is not known here.
 _KNOWN_OPSET = 25
 _CONVERSION_ERRORS = (
@@ -109,6 +114,7 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
         return proto, []
     if model.opset == 0:
         raise ModelError(f"{model.path} does not use the standard ONNX operators; it cannot be quantized.")
+    _refuse_other_meanings(model, least)
     # The converter takes initializers for data where they are listed among the inputs, as IR 3 did.
     weights = {tensor.name for tensor in proto.graph.initializer}
     inputs = [info for info in proto.graph.input if info.name not in weights]
@@ -139,6 +145,17 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
     if lost:
         notes.append(f"tensors that the new opset computes otherwise stay in float: {', '.join(lost[:5])}")
     return converted, notes
+
+
+def _refuse_other_meanings(model: OnnxModel, least: int) -> None:
+    for node in all_nodes(model.proto.graph):
+        since = _MEANT_OTHERWISE.get(node.op_type, 0)
+        if is_standard(node) and model.opset < since <= least:
+            raise ModelError(
+                f"{model.path} has opset {model.opset}; {_needing(least)} {least}, where {node.op_type} "
+                f"({label(node)}) means something else. Export the network again with opset {least} or "
+                "higher."
+            )
 
 
 def _check_converted(converted: onnx.ModelProto, before: onnx.ModelProto) -> None:

@@ -280,6 +280,21 @@ def test_opset_below_13_is_converted_and_computes_the_same() -> None:
     np.testing.assert_allclose(run(result.model, x=values), run(in_memory(proto), x=values), atol=0.05)
 
 
+def test_an_operator_that_the_converter_would_change_is_refused() -> None:
+    """Hardmax of opset 11 is over all axes from its own on, later over that one alone."""
+    proto = model(
+        [node("Conv", ["x", "w"], ["c"]), node("Hardmax", ["c"], ["y"], name="pick")],
+        {"x": [1, 3, 4, 4]},
+        {"y": [1, 2, 4, 4]},
+        {"w": weight(2, 3, 1, 1)},
+        opset=11,
+    )
+    with pytest.raises(ModelError, match=r"has opset 11; .* 13, where Hardmax \(pick\) means something else"):
+        quantized(proto, ["x"])
+    proto.opset_import[0].version = 13
+    assert [pair.tensor for pair in quantized(proto, ["x"]).activations] == ["x"]
+
+
 def test_names_that_are_taken_get_a_number() -> None:
     proto = model(
         [node("Relu", ["x"], ["x_quantized"]), node("Conv", ["x", "w"], ["x_dequantized"])],
