@@ -73,6 +73,7 @@ class _Lowering:
     def graph(self, graph: onnx.GraphProto, outer: _Constants, sizes: _Sizes) -> None:
         """Rewrites a graph and the subgraphs of its nodes."""
         known = {**outer, **constants(graph)}
+        sizes = {**sizes, **{name: tuple(tensor.dims) for name, tensor in known.items()}}
         lowered: list[onnx.NodeProto] = []
         for node in graph.node:
             for inner in inner_graphs(node):

@@ -50,6 +50,11 @@ def run(proto: onnx.ModelProto) -> list[np.ndarray]:
         built([node("Split", ["x"], ["y", "z"], axis=1, num_outputs=2)], ["y", "z"]),
         # 5 in three parts: 2, 2 and 1.
         built([node("Split", ["x"], ["y", "z", "w"], axis=-2, num_outputs=3)], ["y", "z", "w"]),
+        built(
+            [node("Split", ["w"], ["a", "b"], num_outputs=2), node("Mul", ["x", "b"], ["y"])],
+            ["y"],
+            w=np.float32([[2.0], [3.0]]),
+        ),
         built([node("Split", ["x", "s"], ["y", "z"], axis=1)], ["y", "z"], s=np.int64([1, 5])),
         built([node("Pad", ["x", "p"], ["y"], mode="reflect")], ["y"], p=np.int64([0, 0, 1, 1, 0, 0, 1, 1])),
         built([node("Mish", ["x"], ["y"], name="mish")], ["y"]),
