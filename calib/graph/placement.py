@@ -19,7 +19,7 @@ from calib.errors import UsageError
 from calib.graph.attention import attention_in_float
 from calib.graph.branches import branch_places, moved_pairs
 from calib.graph.graph_view import GraphView, label
-from calib.graph.operators import WEIGHTED
+from calib.graph.operators import WEIGHTED, adds_two
 from calib.graph.placement_rules import (
     channel_axis,
     is_average,
@@ -62,6 +62,7 @@ class Plan:
         left_float: Nodes with a weight, and residual Adds, that are not.
         shared: Tensors with one scale.
         warnings: What may cost accuracy or speed.
+        half: Activations in float16, whose scales are float16 too.
     """
 
     activations: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class Plan:
     left_float: list[LeftFloat] = field(default_factory=list)
     shared: list[SharedScale] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    half: frozenset[str] = frozenset()
 
     def place(self, tensor: str, node: int, position: int) -> None:
         """Adds a place that reads a tensor through its pair."""
@@ -84,6 +86,7 @@ def plan_placement(
     share: bool = False,
     float_attention: bool = False,
     float_conv_transpose: bool = False,
+    half: bool = False,
 ) -> Plan:
     """Decides what is quantized.
 
@@ -95,11 +98,12 @@ def plan_placement(
         share: Give one scale to tensors whose pairs TensorRT moves to one place.
         float_attention: Leave the multiplications of a network with attention in float.
         float_conv_transpose: Leave transposed convolutions in float.
+        half: Quantize what is float16 too.
 
     Raises:
         UsageError: A regular expression is none, or finds nothing in the model.
     """
-    graph = GraphView(proto, scales)
+    graph = GraphView(proto, scales, half)
     kept = attention_in_float(graph) if float_attention else {}
     kept.update(transposed_in_float(graph) if float_conv_transpose else {})
     kept.update(nodes_kept(graph.nodes, keep_float))
@@ -108,6 +112,7 @@ def plan_placement(
     _place_skips(plan, graph, kept)
     _place_pools(plan, graph, kept)
     branching = _place_branches(plan, graph, kept)
+    plan.half = frozenset(filter(graph.is_half, plan.activations))
     plan.scales = {tensor: scales[tensor] for tensor in plan.activations}
     if share:
         plan.shared, plan.warnings = share_scales(graph, plan.activations)
@@ -133,7 +138,7 @@ def _place_weighted(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> No
 def _place_skips(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
     quantized = {site.node for site in plan.weights}
     for index, node in enumerate(graph.nodes):
-        skip = skip_input(node, graph, quantized) if node.op_type == "Add" else None
+        skip = skip_input(node, graph, quantized) if adds_two(node) else None
         if skip is None:
             continue
         reason = kept.get(index) or graph.obstacle(node.input[skip])

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
+import onnx
+
 from calib.calibrators import CalibrationCache, read_sidecar
 from calib.calibrators.amax import amax_of
-from calib.errors import CacheError, ModelError, UsageError
+from calib.errors import CacheError, ModelError, UsageError, first_names
 from calib.files import check_writable
 from calib.graph.attention import Attention
 from calib.graph.cache_model import compare_names, lint_provenance
@@ -18,9 +20,11 @@ from calib.graph.external import check_model_path, write_model
 from calib.graph.graph_view import GraphView
 from calib.graph.half import convert_float16
 from calib.graph.intake import OnnxModel, load_model
-from calib.graph.opset import fit_opset
+from calib.graph.operators import WEIGHTED
 from calib.graph.placement import LeftFloat, Plan, plan_placement
 from calib.graph.qdq_writer import Pair, QdqWriter
+from calib.graph.quantizable import quantizable
+from calib.graph.subgraphs import nodes_inside
 from calib.graph.targets import DEFAULT_TARGET, FloatType, find_target, typed_target
 from calib.graph.transposed import ConvTranspose
 from calib.graph.validity import check_valid
@@ -185,7 +189,8 @@ def quantize_model(
     form = typed_target(find_target(target), float_type)
     half = float_type == "fp16"
     _refuse_quantized(model)
-    proto, notes = fit_opset(model, form)
+    source = quantizable(model, form)
+    proto = source.proto
     plan = plan_placement(
         proto,
         cache,
@@ -193,20 +198,23 @@ def quantize_model(
         share=share_scales,
         float_attention=_in_float("--attention", attention, form.float_attention),
         float_conv_transpose=_in_float("--conv-transpose", conv_transpose, form.float_conv_transpose),
+        half=source.half,
     )
     if not plan.weights:
-        raise ModelError(f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan)}")
+        raise ModelError(
+            f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan, proto)}"
+        )
     groups, subgraphs = explain_float(GraphView(proto, cache), plan)
     multiplies = any(node.op_type == "MatMul" for node in proto.graph.node)
     float_weights = multiplies and form.weights == "but for matmul"
     writer = QdqWriter(proto, cache, float_weights=float_weights, half_scales=half)
     pairs = tuple(writer.apply(plan))
     result = OnnxModel(model.path.with_suffix(".int8.onnx"), proto, model.external_files)
-    check_valid(result, "quantized")
+    check_valid(result, "quantized", model)
     left = tuple(plan.left_float)
     explanation = Explanation(pairs, left, groups, subgraphs, tuple(plan.shared), tuple(plan.warnings))
-    notes += explanation_notes(explanation)
-    quantized = QuantizedModel(result, pairs, left, tuple(notes), explanation, form.name)
+    notes = (*source.notes, *explanation_notes(explanation))
+    quantized = QuantizedModel(result, pairs, left, notes, explanation, form.name)
     return _with_half_rest(quantized, cache) if half else quantized
 
 
@@ -227,19 +235,15 @@ def _with_half_rest(quantized: QuantizedModel, cache: Mapping[str, float]) -> Qu
 
 
 def _refuse_quantized(model: OnnxModel) -> None:
-    if not model.quantized_nodes:
-        return
-    tensors = model.quantized_tensors
-    example = f", the first of them {tensors[0]!r}" if tensors else ""
-    raise ModelError(
-        f"{model.path} already has {model.quantized_nodes} QuantizeLinear, DequantizeLinear or integer "
-        f"nodes, on {len(tensors)} tensors{example}. Give the float model that it was made from."
-    )
+    if model.quantized_nodes:
+        raise ModelError(
+            f"{model.path} already has {model.quantized_summary}. Give the float model that it was made from."
+        )
 
 
-def _why_nothing(plan: Plan) -> str:
+def _why_nothing(plan: Plan, proto: onnx.ModelProto) -> str:
     if not plan.left_float:
-        return "It has no Conv, ConvTranspose, Gemm or MatMul."
+        return _nothing_with_a_weight(proto)
     first = plan.left_float[0]
     if any(option in left.reason for left in plan.left_float for option in _OVERRULED):
         return (
@@ -248,7 +252,23 @@ def _why_nothing(plan: Plan) -> str:
         )
     if all("float16" in left.reason for left in plan.left_float):
         return (
-            f"{first.op} {first.node!r}: {first.reason}. Q/DQ scales are float32, which float16 tensors "
-            "cannot have below opset 19. Give the float32 model; TensorRT makes FP16 of what stays in float."
+            f"{first.op} {first.node!r}: {first.reason}. Give the float32 model, of which the "
+            "builder's flag makes FP16, or choose --target tensorrt-10 or later, which read float16 scales."
         )
-    return f"For one, {first.op} {first.node!r}: {first.reason}. Does the cache belong to this model?"
+    ask = " Does the cache belong to this model?" if first.reason.startswith("no scale") else ""
+    return f"For one, {first.op} {first.node!r}: {first.reason}.{ask}"
+
+
+def _nothing_with_a_weight(proto: onnx.ModelProto) -> str:
+    """Where nodes with a weight are if not in the main graph, into which alone pairs go."""
+    inside = [node for outer in proto.graph.node for node in nodes_inside(outer)]
+    functions = [node for function in proto.functions for node in function.node]
+    none = "It has no Conv, ConvTranspose, Gemm or MatMul"
+    if any(node.op_type in WEIGHTED for node in functions):
+        return (
+            f"{none} but in its functions ({first_names([f.name for f in proto.functions])}). Put them into "
+            "the graph, calibrate and quantize that: onnx.inliner.inline_local_functions(onnx.load(PATH))."
+        )
+    return (
+        f"{none} but inside If, Loop or Scan." if any(n.op_type in WEIGHTED for n in inside) else f"{none}."
+    )

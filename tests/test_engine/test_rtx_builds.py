@@ -217,6 +217,30 @@ def test_layers_with_nodes(name: str, target: str) -> None:
     assert build(quantized.model, precision="int8").record.warnings == ()
 
 
+@pytest.mark.parametrize("opset", [20, 22])
+def test_what_was_lowered_and_folded(opset: int) -> None:
+    """As PyTorch's exporter writes it: a Gelu, a Split by number, a packed weight that the graph cuts."""
+    proto = model(
+        [
+            node("Split", ["w"], ["first", "second"], axis=0, num_outputs=2),
+            node("Transpose", ["second"], ["turned"]),
+            node("MatMul", ["x", "first"], ["a"]),
+            node("Gelu", ["a"], ["b"]),
+            node("Split", ["b"], ["left", "right"], axis=-1, num_outputs=2),
+            node("Concat", ["right", "left"], ["c"], axis=-1),
+            node("MatMul", ["c", "turned"], ["y"]),
+        ],
+        {"x": ["n", 16]},
+        {"y": ["n", 16]},
+        {"w": weight(32, 16)},
+        opset=opset,
+    )
+    network = OnnxModel(Path("packed.onnx"), proto)
+    quantized = quantize_model(network, scales(network), target="tensorrt-8.6")
+    assert (quantized.model.opset, len(quantized.pairs), quantized.left_float) == (17, 4, ())
+    assert build(quantized.model, precision="int8").record.warnings == ()
+
+
 @pytest.mark.parametrize("precision", ["fp16", "best"])
 @pytest.mark.parametrize("name", SMALL)
 def test_layers_in_half(name: str, precision: str) -> None:
