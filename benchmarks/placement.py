@@ -26,6 +26,8 @@ import numpy as np
 import placement_networks as networks
 
 FORMS = ("implicit", "calib", "fp16", "onnxruntime")
+MORE_FORMS = ("shared",)
+"""What ``--forms`` takes as well: the Q/DQ model with ``--shared-scales``."""
 
 
 def prepare(nets: Path, work: Path, name: str) -> None:
@@ -42,6 +44,8 @@ def prepare(nets: Path, work: Path, name: str) -> None:
     data = from_arrays(name, {"input": networks.images(32, size, 5)})
     cache = calib.calibrate(path, data, method="minmax", batch_size=8, tensorrt="8.6.0").cache
     (work / f"{name}.cache").write_text(cache.to_text())
+    shared = quantize_model(load_model(path), cache, share_scales=True).model
+    (work / f"{name}.shared.onnx").write_bytes(shared.to_bytes())
     quantized = quantize_model(load_model(path), cache).model
     (work / f"{name}.calib.onnx").write_bytes(quantized.to_bytes())
     (work / f"{name}.onnxruntime.onnx").write_bytes(onnxruntime_default(path, cache))
@@ -167,7 +171,7 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
     images = np.load(work / f"{name}.images.npy")[:batch]
     reference = np.load(work / f"{name}.reference.npy")[:batch]
     simulation = np.load(work / f"{name}.simulation.npy")[:batch]
-    plans = {form: work / f"{name}.{batch}.{form}.plan" for form in FORMS}
+    plans = {form: work / f"{name}.{batch}.{form}.plan" for form in (*FORMS, *MORE_FORMS)}
     rows = []
     with ExitStack() as stack:
         runners = {
