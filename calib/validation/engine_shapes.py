@@ -6,18 +6,60 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from calib.data import Array
+from calib.engine.shapes import InputRange, resolve_shapes
+from calib.errors import UsageError
 from calib.graph.open_sizes import open_axes
 from calib.validation.options import Options
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel, TensorSpec
 
-__all__ = ["Feeds", "engine_shapes"]
+__all__ = ["Feeds", "engine_shapes", "fixed_batch"]
 
 Feeds = Callable[[], Iterable[Mapping[str, Array]]]
 """Makes every batch that will be run, the timed one first."""
 
 _Sizes = tuple[int, int, int]
+
+
+def fixed_batch(model: OnnxModel, options: Options) -> int | None:
+    """The batch size of every run: what the model insists on, or ``--shapes`` with one batch alone.
+
+    Args:
+        model: The model.
+        options: Batch sizes, and the shapes that engines are built for.
+
+    Returns:
+        The batch size; None where any goes that the shapes allow.
+
+    Raises:
+        UsageError: The shapes leave out batches that would be run; said before anything is built.
+    """
+    if model.fixed_batch is not None or not options.engine.shapes:
+        return model.fixed_batch
+    ranges, _ = resolve_shapes(model, options.engine.shapes)
+    varying = [found for found, spec in zip(ranges, model.inputs, strict=True) if _has_open_batch(spec)]
+    sizes = {(found.smallest[0], found.largest[0]) for found in varying}
+    if len(sizes) == 1 and len(set(*sizes)) == 1:
+        return next(iter(sizes))[0]
+    for found in varying:
+        _check_batches(found, options)
+    return None
+
+
+def _has_open_batch(spec: TensorSpec) -> bool:
+    return bool(spec.shape) and not isinstance(spec.shape[0], int)
+
+
+def _check_batches(found: InputRange, options: Options) -> None:
+    asked = {"--latency-batch": options.latency.batch_size, "--batch-size": options.batch_size}
+    smallest, largest = found.smallest[0], found.largest[0]
+    for option, size in asked.items():
+        if not smallest <= size <= largest:
+            raise UsageError(
+                f"--shapes {found} allows batches of {smallest} to {largest}, but {option} is {size}. Pass "
+                f"{option} {min(max(size, smallest), largest)}, or other shapes."
+            )
 
 
 def engine_shapes(model: OnnxModel, options: Options, feeds: Feeds | None = None) -> tuple[str, ...]:

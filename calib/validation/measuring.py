@@ -13,6 +13,7 @@ from calib.data import Array, Batch
 from calib.progress import track
 from calib.runners import carrying
 from calib.validation.comparison import Comparison
+from calib.validation.engine_shapes import fixed_batch
 from calib.validation.latency import LatencyPlan
 from calib.validation.options import Options
 from calib.validation.peers import PeerFindings, Peers, find_peers, make_peers, rebuild, shared_runners
@@ -74,6 +75,7 @@ class Measurement:
         self._calibrations = calibrations
         self._options = options
         self._builder = builder
+        self._fixed_batch = fixed_batch(model, options)
 
     def run(self) -> Measured:
         """Opens every run, passes the data through all of them, times them, and closes them."""
@@ -135,7 +137,7 @@ class Measurement:
 
     def _batches(self, title: str) -> Iterator[tuple[Batch, Batch]]:
         """Every batch of the data, with the one that is fed for it."""
-        dataset, fixed = self._subject.dataset, self._model.fixed_batch
+        dataset, fixed = self._subject.dataset, self._fixed_batch
         size = size_of_batches(dataset, self._options.batch_size, fixed)
         return track(batches(dataset, size, fixed), ceil(len(dataset) / size), title)
 
@@ -147,7 +149,7 @@ class Measurement:
 
     @property
     def _latency_plan(self) -> LatencyPlan:
-        plan, fixed = self._options.latency, self._model.fixed_batch
+        plan, fixed = self._options.latency, self._fixed_batch
         return plan if fixed is None else replace(plan, batch_size=fixed)
 
     @cached_property

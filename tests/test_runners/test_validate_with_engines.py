@@ -18,7 +18,7 @@ import calib
 from calib.calibrators import CalibrationCache
 from calib.data import from_arrays
 from calib.engine import BuildRecord, Engine
-from calib.errors import CacheError
+from calib.errors import CacheError, UsageError
 from calib.graph import OnnxModel
 from calib.runners import OnnxRuntimeRunner
 from calib.validation import EngineOptions, Results, validate
@@ -204,3 +204,23 @@ def test_q_dq_nodes_have_no_header(run: Run, tmp_path: Path) -> None:
     results, builder = run(cache=cache, route="explicit", profile=False)
     assert builder.asked[-1]["route"] == "explicit"
     assert results.runs[-1].precision == "int8"
+
+
+def test_shapes_of_one_batch_are_the_batch_of_all_runs(run: Run, fake: FakeTensorRT) -> None:
+    """48 samples, 16 of them calibrated on, leave 32: three batches of 12, the last filled up with 4."""
+    results, builder = run(shapes=("x:12x3x8x8",))
+    assert {asked["shapes"] for asked in builder.asked} == {("x:12x3x8x8",)}
+    assert {one.latency.batch_size for one in results.runs if one.latency} == {12}
+    assert len(results.sample_ids) == 32
+    note = "--shapes insists on batches of 12, which was used throughout; the last batch was filled up with 4"
+    assert any(text.startswith(note) for text in results.dataset.notes)
+
+
+def test_shapes_that_leave_out_a_batch_are_refused_before_anything_is_built(
+    run: Run, fake: FakeTensorRT
+) -> None:
+    with pytest.raises(UsageError, match=r"allows batches of 6 to 16, but --latency-batch is 4\. Pass .* 6"):
+        run(shapes=("x:6x3x8x8:8x3x8x8:16x3x8x8",))
+    with pytest.raises(UsageError, match=r"allows batches of 1 to 8, but --batch-size is 16\. Pass .* 8"):
+        run(shapes=("x:1x3x8x8:4x3x8x8:8x3x8x8",))
+    assert fake.plans == {}
