@@ -10,8 +10,9 @@ import onnx
 import pytest
 from networks import model, node, samples, weight
 from onnx import numpy_helper
+from rtx_kernels import Kernel, kernels
 
-from calib.graph import OnnxModel, QuantizedModel, open_session, quantize_model, session_options
+from calib.graph import OnnxModel, QuantizedModel, open_session, placement, quantize_model, session_options
 
 POOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
 WEIGHTS = {
@@ -179,3 +180,38 @@ def test_a_convolution_and_a_pooling_read_one_pair() -> None:
     result = quantized(proto)
     assert placed(result) == {"x": ("first",), "t": ("head", "pool"), "p": ("next",)}
     assert scale_in_graph(result, "p") == scale_in_graph(result, "t")
+
+
+UNET = unet()
+for axis in (2, 3):
+    UNET.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = 64
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, list[Kernel]]:
+    """The kernels that NVIDIA's current builder makes of a U-Net, with the rule and without it."""
+    pytest.importorskip("tensorrt_rtx_bindings", reason="extra [tensorrt-rtx] is not installed")
+    scales = dict.fromkeys([name for n in UNET.graph.node for name in (*n.input, *n.output)], 0.02)
+    # Scales of their own, as they have in a cache.
+    scales |= {"cat": 0.03, "p": 0.015}
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for form in ("one pair", "two pairs"):
+            made = quantize_model(OnnxModel(Path("m.onnx"), UNET), scales, target="tensorrt-10")
+            found[form] = kernels(made.model, 16)
+            patch.setattr(placement, "branch_places", lambda *_: {})
+    return found
+
+
+def test_an_engine_moves_less(built: dict[str, list[Kernel]]) -> None:
+    moved = {form: sum(sum(one.bytes_of.values()) for one in found) for form, found in built.items()}
+    # t has 16 x 8 x 64 x 64 values of 4 bytes, which are no longer written in float for the Concat and read
+    # again; in INT8 they were written for the pooling before.
+    assert moved["two pairs"] - moved["one pair"] >= 16 * 8 * 64 * 64 * 4
+
+
+def test_an_engine_has_no_more_kernels(built: dict[str, list[Kernel]]) -> None:
+    assert len(built["one pair"]) <= len(built["two pairs"])
+    # All three convolutions read INT8 in either form.
+    for found in built.values():
+        assert sum(one.kind == "correlation" and "Int8" in one.bytes_of for one in found) == 3
