@@ -7,8 +7,8 @@
 Needs an NVIDIA GPU, TensorRT 8.6 to 10 and PyCUDA. Each network is calibrated here (min-max, 32 images), and
 written as Q/DQ model by calib and by ONNX Runtime's quantizer with the same ranges (symmetric, per channel,
 float bias, its default placement). FP16 is allowed in all engines. The engines of one network and batch share
-one timing cache, so that they choose kernels by the same measurements; builds of several networks run side by
-side. The latency is measured afterwards, alone on the GPU, engines in turn, as CUDA graphs.
+one timing cache, so that they choose kernels by the same measurements; what a run before left in its work
+folder is taken up. The latency is measured afterwards, alone on the GPU, engines in turn, as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ import numpy as np
 import placement_networks as networks
 
 FORMS = ("implicit", "calib", "fp16", "onnxruntime")
+MORE_FORMS = ("shared",)
+"""What ``--forms`` takes as well: the Q/DQ model with ``--shared-scales``."""
 
 
 def prepare(nets: Path, work: Path, name: str) -> None:
     """Writes the float model, its cache, the two Q/DQ models, the reference and the simulation."""
+    if (work / f"{name}.simulation.npy").is_file():
+        return
     import calib
     from calib.data import from_arrays
     from calib.graph import load_model, quantize_model
@@ -40,6 +44,8 @@ def prepare(nets: Path, work: Path, name: str) -> None:
     data = from_arrays(name, {"input": networks.images(32, size, 5)})
     cache = calib.calibrate(path, data, method="minmax", batch_size=8, tensorrt="8.6.0").cache
     (work / f"{name}.cache").write_text(cache.to_text())
+    shared = quantize_model(load_model(path), cache, share_scales=True).model
+    (work / f"{name}.shared.onnx").write_bytes(shared.to_bytes())
     quantized = quantize_model(load_model(path), cache).model
     (work / f"{name}.calib.onnx").write_bytes(quantized.to_bytes())
     (work / f"{name}.onnxruntime.onnx").write_bytes(onnxruntime_default(path, cache))
@@ -88,16 +94,20 @@ def onnxruntime_default(path: Path, cache: Any) -> bytes:
     return bytes(quantizer.model.model.SerializeToString())
 
 
-def build(work: Path, name: str, batch: int, level: int) -> None:
+def build(work: Path, name: str, batch: int, level: int, forms: tuple[str, ...] = FORMS) -> None:
     """Builds the engines of one network and batch, one after another, with one timing cache."""
     import pycuda.autoprimaryctx  # noqa: F401
 
     from calib.calibrators import CalibrationCache
     from calib.engine import cache_calibrator, load_api
+    from calib.engine.build_request import BuildRequest
+    from calib.engine.float_layers import keep_layers_float
 
     api = load_api()
     trt, timings = api.trt, None
-    for form in FORMS:
+    for form in forms:
+        if (work / f"{name}.{batch}.{form}.level").is_file():
+            continue
         start = time.monotonic()
         source = f"{name}.onnx" if form in ("implicit", "fp16") else f"{name}.{form}.onnx"
         logger = trt.Logger(trt.Logger.ERROR)
@@ -112,9 +122,10 @@ def build(work: Path, name: str, batch: int, level: int) -> None:
             config.set_flag(trt.BuilderFlag.INT8)
         if form == "implicit":
             config.int8_calibrator = cache_calibrator(api, CalibrationCache.read(work / f"{name}.cache"))
+            keep_layers_float(api, network, config, BuildRequest(precision="best"))
         timings = timings or config.create_timing_cache(b"")
         config.set_timing_cache(timings, True)
-        plan, how = serialize(trt, builder, network, config, form)
+        plan, how = serialize(builder, network, config)
         seconds = time.monotonic() - start
         print(name, batch, form, f"{seconds:.0f} s" if plan else "NOT BUILT", flush=True)
         if plan:
@@ -122,24 +133,10 @@ def build(work: Path, name: str, batch: int, level: int) -> None:
             (work / f"{name}.{batch}.{form}.level").write_text(how)
 
 
-def serialize(trt: Any, builder: Any, network: Any, config: Any, form: str) -> tuple[Any, str]:
-    """The engine, and its level; TensorRT 8.6.0 fails on some networks as they are.
-
-    Transposed convolutions of the implicit engine are then bound to FP16; if that does not help, level 0.
-    """
+def serialize(builder: Any, network: Any, config: Any) -> tuple[Any, str]:
+    """The engine, and its level: 0 where TensorRT 8.6.0 fails on a network at the level asked for."""
     level = config.builder_optimization_level
     plan = builder.build_serialized_network(network, config)
-    if plan is None and form == "implicit":
-        layers = [network.get_layer(index) for index in range(network.num_layers)]
-        transposed = [layer for layer in layers if layer.type == trt.LayerType.DECONVOLUTION]
-        for layer in transposed:
-            layer.precision = trt.float16
-            layer.set_output_type(0, trt.float16)
-        if transposed:
-            config.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
-            plan = builder.build_serialized_network(network, config)
-            if plan is not None:
-                return plan, f"{level}, ConvTranspose in FP16"
     if plan is None and level:
         config.builder_optimization_level = 0
         return builder.build_serialized_network(network, config), "0"
@@ -174,7 +171,7 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
     images = np.load(work / f"{name}.images.npy")[:batch]
     reference = np.load(work / f"{name}.reference.npy")[:batch]
     simulation = np.load(work / f"{name}.simulation.npy")[:batch]
-    plans = {form: work / f"{name}.{batch}.{form}.plan" for form in FORMS}
+    plans = {form: work / f"{name}.{batch}.{form}.plan" for form in (*FORMS, *MORE_FORMS)}
     rows = []
     with ExitStack() as stack:
         runners = {
@@ -207,6 +204,7 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
                     "p90_ms": latency.p90_ms,
                     "sqnr_db": sqnr_db(reference, outputs[form]),
                     "against_simulation_db": sqnr_db(simulation, outputs[form]),
+                    "bytes": plans[form].stat().st_size,
                     "layers": len(layers),
                     "int8_layers": summary.int8_layers,
                     "int8_time_share": summary.int8_time_share,
@@ -295,7 +293,7 @@ def spawn(
     """Runs one stage in a process of its own, on one GPU."""
     command = [sys.executable if not options.python else options.python, __file__]
     command += [options.nets, options.out, "--work", options.work, "--stage", stage, "--networks", name]
-    command += ["--batches", batch, "--level", options.level]
+    command += ["--batches", batch, "--level", options.level, "--forms", options.forms]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible(gpu), "OMP_NUM_THREADS": "4"}
     return subprocess.Popen([str(word) for word in command], env=environment)
 
@@ -310,6 +308,7 @@ def main() -> None:
     parser.add_argument("--batches", default="32,1")
     parser.add_argument("--jobs", help="network:batch,… instead of all networks with all batches")
     parser.add_argument("--level", type=int, default=3)
+    parser.add_argument("--forms", default=",".join(FORMS), help="engines to build, in this order")
     parser.add_argument("--gpus", default="0", help="a GPU for each build at a time, such as 0,0,1,1")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for preparing and building")
     parser.add_argument("--python", help="interpreter of the stages, where TensorRT needs another one")
@@ -322,7 +321,8 @@ def main() -> None:
     elif options.stage == "prepare":
         prepare(options.nets, options.work, options.networks)
     elif options.stage == "build":
-        build(options.work, options.networks, int(options.batches), options.level)
+        forms = tuple(options.forms.split(","))
+        build(options.work, options.networks, int(options.batches), options.level, forms)
     else:
         rows = measure(options.work, options.networks, int(options.batches))
         (options.work / f"{options.networks}.{options.batches}.json").write_text(json.dumps(rows))

@@ -1,8 +1,9 @@
 """A small U-Net that finds handwritten digits on a canvas, with the images and masks to judge it.
 
 `python benchmarks/segmentation_network.py FOLDER` (needs torch; a minute with a GPU) writes `segmenter.onnx`,
-`canvases.npz` (images, and the class of every pixel: 0 the background, 1 to 10 the digits 0 to 9) and the
-recipe `canvases.yaml`. Digits are scikit-learn's; those of the canvases to validate on are in no other.
+its weights `segmenter.pt`, `canvases-*.npz` (images, and the class of every pixel: 0 the background, 1 to 10
+the digits 0 to 9) and the recipe `canvases.yaml`. Digits are scikit-learn's; those of the canvases to
+validate on are in no other.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ def main(folder: Path) -> None:
     (folder / "canvases.yaml").write_text(RECIPE)
     sizes = f"image:1x1x{SIZE}x{SIZE}"
     out = folder / "segmenter.onnx"
+    torch.save(network.state_dict(), folder / "segmenter.pt")
     calib.export(network, inputs=sizes, out=out, dynamic="batch", output_names=["scores"])
     images, masks = parts["validation"]
     with torch.no_grad():

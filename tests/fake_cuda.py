@@ -12,6 +12,7 @@ import numpy as np
 TEXTS = {
     1: "invalid argument",
     2: "out of memory",
+    3: "initialization error",
     100: "no CUDA-capable device is detected",
     201: "invalid device context",
     400: "invalid resource handle",

@@ -66,6 +66,7 @@ def make_cuda_python(gpu: FakeGpu, name: str = "cuda.bindings.driver") -> Module
         "cuDeviceGetCount": lambda: gpu.count,
         "cuDeviceGet": lambda index: index,
         "cuDeviceGetName": lambda length, device: b"Fake GPU" + bytes(length - 8),
+        "cuDeviceGetPCIBusId": lambda length, device: b"0000:1B:00.0" + bytes(length - 12),
         "cuDeviceGetAttribute": lambda kind, device: {75: 9, 76: 0}[kind],
         "cuDevicePrimaryCtxRetain": retain,
         "cuDevicePrimaryCtxRelease": release,

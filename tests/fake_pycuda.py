@@ -83,6 +83,9 @@ def make_pycuda(gpu: FakeGpu) -> ModuleType:  # noqa: C901
         def compute_capability(self) -> tuple[int, int]:
             return 9, 0
 
+        def pci_bus_id(self) -> str:
+            return "0000:1B:00.0"
+
         def retain_primary_context(self) -> Context:
             gpu.retained += 1
             return Context()

@@ -73,7 +73,7 @@ def make_tensorrt(version: str) -> ModuleType:
     trt.ProfilingVerbosity = enum.Enum("ProfilingVerbosity", ["LAYER_NAMES_ONLY", "NONE", "DETAILED"])
     trt.MemoryPoolType = enum.Enum("MemoryPoolType", ["WORKSPACE", "TACTIC_DRAM"])
     trt.HardwareCompatibilityLevel = enum.Enum("HardwareCompatibilityLevel", ["NONE", "AMPERE_PLUS"])
-    trt.LayerType = enum.Enum("LayerType", ["CONSTANT", "CONVOLUTION", "SHUFFLE"])
+    trt.LayerType = enum.Enum("LayerType", ["CONSTANT", "CONVOLUTION", "DECONVOLUTION", "SHUFFLE"])
     trt.ILayer = type("ILayer", (), {"precision": property(id)} if major < 11 else {})
     trt.ITensor = type("ITensor", (), {"set_dynamic_range": id} if major < 11 else {})
     trt.IOutputAllocator = type("IOutputAllocator", (), {})
@@ -188,6 +188,10 @@ def _set_calibration_profile(config: Any, profile: Any) -> bool:
 class _Profile:
     def __init__(self) -> None:
         self.shapes: dict[str, tuple[tuple[int, ...], ...]] = {}
+        self.values: dict[str, tuple[tuple[int, ...], ...]] = {}
+
+    def set_shape_input(self, name: str, smallest: Any, usual: Any, largest: Any) -> None:
+        self.values[name] = (tuple(smallest), tuple(usual), tuple(largest))
 
     def set_shape(self, name: str, smallest: Any, usual: Any, largest: Any) -> None:
         self.shapes[name] = (tuple(smallest), tuple(usual), tuple(largest))
@@ -223,7 +227,9 @@ def _layers(graph: onnx.GraphProto, trt: Any) -> Iterator[_Layer]:
         if node.op_type == "Gemm":
             helper = f"(Unnamed Layer* {index}) [Shuffle]"
             yield _Layer(helper, trt.LayerType.SHUFFLE, node.input[:1], [f"{helper}_output"], trt)
-        yield _Layer(node.name, trt.LayerType.CONVOLUTION, node.input[:1], node.output, trt)
+        kinds = trt.LayerType
+        kind = kinds.DECONVOLUTION if node.op_type == "ConvTranspose" else kinds.CONVOLUTION
+        yield _Layer(node.name, kind, node.input[:1], node.output, trt)
 
 
 class _Network:

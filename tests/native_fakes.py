@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +40,7 @@ class Calibration:
         """Calibrates; the error where TensorRT would fail."""
         name = next(kind.__name__ for kind in type(calibrator).__mro__ if kind.__name__ in ALGORITHMS)
         assert calibrator.get_batch_size() > 0
-        header = f"TRT-{encode_version(version)}-{ALGORITHMS[name]}"
+        header = _header(version, name, calibrator)
         content = _swallowed(calibrator.read_calibration_cache)
         if content is not None and bytes(content).split(b"\n")[0].decode() == header:
             return None
@@ -49,9 +50,17 @@ class Calibration:
         if not self.seen:
             return "Calibration failure occurred with no scaling factors detected."
         amax = max(float(np.abs(batch).max()) for batch in self.seen)
-        cache = CalibrationCache({self.names[0]: amax / 127}, ALGORITHMS[name], version)
-        _swallowed(calibrator.write_calibration_cache, memoryview(cache.to_text().encode()))
+        rows = CalibrationCache({self.names[0]: amax / 127}).to_text().partition("\n")[2]
+        _swallowed(calibrator.write_calibration_cache, memoryview(f"{header}\n{rows}".encode()))
         return "Could not find any implementation for node conv1." if self.then_fails else None
+
+
+def _header(version: str, name: str, calibrator: Any) -> str:
+    """The first line that TensorRT writes; the legacy calibrator's holds its settings, and no version."""
+    if name != "IInt8LegacyCalibrator":
+        return f"TRT-{encode_version(version)}-{ALGORITHMS[name]}"
+    settings = (calibrator.get_regression_cutoff(), calibrator.get_quantile())
+    return " ".join(("0", *(struct.pack(">d", value).hex() for value in settings)))
 
 
 def _swallowed(callback: Callable[..., Any], *given: Any) -> Any:

@@ -72,6 +72,21 @@ class CalibrationCache(Mapping[str, float]):
         self.algorithm = match[2] if match else "LegacyCalibration"
         self.version = decode_version(match[1]) if match else None
 
+    @property
+    def legacy_settings(self) -> tuple[float, float] | None:
+        r"""Quantile and regression cutoff in the header of a cache of TensorRT's legacy calibrator.
+
+        Such a header names no version: "0", then the two as 64-bit floats in hexadecimal, the cutoff first.
+        None for other caches.
+
+        >>> CalibrationCache.parse(b"0 3ff0000000000000 3fefff2e48e8a71e\nx: 3c010204\n").legacy_settings
+        (0.9999, 1.0)
+        """
+        if not _LEGACY_HEADER.fullmatch(self.header):
+            return None
+        cutoff, quantile = (struct.unpack(">d", bytes.fromhex(part))[0] for part in self.header.split()[1:])
+        return float(quantile), float(cutoff)
+
     def replaced(
         self,
         scales: Mapping[str, float] | None = None,

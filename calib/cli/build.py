@@ -36,7 +36,7 @@ def build_command(
         list[str] | None,
         typer.Option(
             help="INPUT:1x3x224x224, or smallest:usual:largest of these; once for each dynamic input. A "
-            "batch that is dynamic becomes 1:8:32 by default.",
+            "batch that is dynamic becomes 1:8:32 by default. Of an input that holds sizes: its values.",
         ),
     ] = None,
     level: Annotated[
@@ -58,8 +58,18 @@ def build_command(
     ] = "auto",
     keep_float: Annotated[
         list[str] | None,
-        typer.Option(help="Regular expression of nodes, or of their outputs, that do not become INT8."),
+        typer.Option(
+            help="Regular expression of nodes, or of their outputs, that do not become INT8; with fp16, that "
+            "stay in FP32."
+        ),
     ] = None,
+    conv_transpose: Annotated[
+        str,
+        typer.Option(
+            help="Transposed convolutions of INT8 engines: int8, float, or auto: float before TensorRT 10, "
+            "which builds wrong engines, or none, where their output is INT8."
+        ),
+    ] = "auto",
     timing_cache: Annotated[
         Path | None,
         typer.Option(
@@ -104,6 +114,7 @@ def build_command(
             version_compatible=version_compatible,
             hardware_compatible=hardware_compatible,
             keep_float=keep_float or (),
+            conv_transpose=conv_transpose,
             flavour="tensorrt_rtx" if rtx else "tensorrt",
             device=device,
             compute_capability=_capability(compute_capability),

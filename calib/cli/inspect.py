@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["inspect_command"]
 
 _LOG_WIDTH = 140
+_PROFILED_RUNS = 50
 
 
 def inspect_command(
@@ -32,23 +33,36 @@ def inspect_command(
     times: Annotated[
         Path | None, typer.Option(help="Layer → milliseconds as JSON (trtexec --exportProfile works too).")
     ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile", help="Time each layer of an engine on this GPU, on noise of the usual shapes."
+        ),
+    ] = False,
     against: Annotated[
         Path | None,
-        typer.Option(help="Layers of the FP16 engine: say why this one is no faster. Needs both times."),
+        typer.Option(
+            help="Layers of the FP16 engine: say why this one is no faster. Needs both times, or engines "
+            "and --profile."
+        ),
     ] = None,
     against_times: Annotated[Path | None, typer.Option(help="The times of its layers.")] = None,
+    host_code: Annotated[
+        bool,
+        typer.Option(
+            "--host-code",
+            help="Let a version-compatible engine run the code that it holds; for engines that you trust.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """List an engine's layers: precision, formats, what was fused, and why a layer is not INT8."""
     from calib.calibrators import CalibrationCache
-    from calib.engine import explain_slower, read_layers, read_times, summarize_layers
-    from calib.errors import UsageError
+    from calib.engine import explain_slower, summarize_layers
     from calib.graph import load_model
 
-    if (against is None) != (against_times is None) or (against is not None and times is None):
-        raise UsageError("--against needs --times and --against-times: reasons are told by where time goes.")
-    layers = read_layers(source)
-    measured = {} if times is None else read_times(times)
+    _check_times(times, profile, against, against_times)
+    layers, measured = _timed(source, times, profile, host_code)
     summary = summarize_layers(
         layers,
         measured,
@@ -56,12 +70,56 @@ def inspect_command(
         None if cache is None else CalibrationCache.read(cache),
     )
     slower: tuple[str, ...] = ()
-    if against is not None and against_times is not None:
-        slower = explain_slower((layers, measured), (read_layers(against), read_times(against_times)))
+    if against is not None:
+        slower = explain_slower((layers, measured), _timed(against, against_times, profile, host_code))
     if as_json:
         typer.echo(_json(layers, summary, measured, slower))
         return
     _print(layers, summary, measured, slower)
+
+
+def _check_times(times: Path | None, profile: bool, against: Path | None, against_times: Path | None) -> None:
+    from calib.errors import UsageError
+
+    if profile and (times is not None or against_times is not None):
+        raise UsageError("--profile measures the times that --times and --against-times give. Pass either.")
+    given = profile or (times is not None and against_times is not None)
+    if (against is not None and not given) or (against is None and against_times is not None):
+        raise UsageError(
+            "--against needs --times and --against-times, or --profile: reasons are told by where time goes."
+        )
+
+
+def _timed(
+    source: Path, times: Path | None, profile: bool, host_code: bool
+) -> tuple[tuple[EngineLayer, ...], dict[str, float]]:
+    """The layers, and layer → milliseconds as far as that is known."""
+    from calib.engine import read_layers, read_times
+
+    if profile:
+        return _profiled(source, host_code)
+    return read_layers(source, host_code=host_code), {} if times is None else read_times(times)
+
+
+def _profiled(source: Path, host_code: bool) -> tuple[tuple[EngineLayer, ...], dict[str, float]]:
+    """The same of an engine, by running it."""
+    from calib.engine import Engine
+    from calib.engine.build_request import PRECISIONS
+    from calib.engine.layer_files import is_engine
+    from calib.errors import UsageError
+    from calib.runners import TensorRTRunner
+
+    if not is_engine(source):
+        raise UsageError(
+            f"{source} is what TensorRT's inspector said of an engine: --profile needs the engine itself."
+        )
+    engine = Engine.load(source)
+    # It counts in messages alone, and an engine without a record does not tell.
+    precision = engine.record.precision if engine.record.precision in PRECISIONS else "best"
+    with TensorRTRunner(engine, precision, flavour=engine.record.flavour, host_code=host_code) as runner:
+        feeds = runner.usual_feeds()
+        times = runner.profile(feeds, _PROFILED_RUNS)
+        return runner.layers(feeds), times
 
 
 def _json(

@@ -54,6 +54,13 @@ def quantize_command(
             "which runs them faster in FP16."
         ),
     ] = "auto",
+    conv_transpose: Annotated[
+        str,
+        typer.Option(
+            help="Transposed convolutions: int8, float, or auto: float for tensorrt-8.6, which builds wrong "
+            "engines, or none, where their output is INT8."
+        ),
+    ] = "auto",
     explain: Annotated[
         bool,
         typer.Option("--explain", help="List every pair, and every node left in float, with the reason."),
@@ -74,6 +81,7 @@ def quantize_command(
         share_scales=share_scales,
         float_type=float_type,  # type: ignore[arg-type]  # checked there, with a message
         attention=attention,  # type: ignore[arg-type]  # likewise
+        conv_transpose=conv_transpose,  # type: ignore[arg-type]  # likewise
     )
     if as_json:
         typer.echo(_json(result, written, explain))

@@ -61,6 +61,13 @@ _Route = Annotated[
     str,
     typer.Option(help="INT8 engines: implicit (from the cache), explicit (Q/DQ model), both, or auto."),
 ]
+_ConvTranspose = Annotated[
+    str,
+    typer.Option(
+        help="Transposed convolutions of INT8 engines: int8, float, or auto: float before TensorRT 10, which "
+        "builds wrong engines, or none, where their output is INT8."
+    ),
+]
 _Rest = Annotated[str, typer.Option(help="What else INT8 engines may compute in: fp16 or fp32.")]
 _Workspace = Annotated[int | None, typer.Option(help="TensorRT's largest scratch memory of a layer, MiB.")]
 _TimingCache = Annotated[Path | None, typer.Option(help="Folder or file for TensorRT's kernel timings.")]
@@ -122,6 +129,7 @@ def validate_command(
     shapes: _Shapes = None,
     level: _Level = None,
     route: _Route = "auto",
+    conv_transpose: _ConvTranspose = "auto",
     rest: _Rest = "fp16",
     workspace: _Workspace = None,
     timing_cache: _TimingCache = None,
@@ -160,6 +168,7 @@ def validate_command(
             shapes=tuple(shapes or ()),
             level=level,
             route=route,
+            conv_transpose=conv_transpose,
             rest=rest,
             workspace_mib=workspace,
             timing_cache=timing_cache,

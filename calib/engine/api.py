@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal
 
+from calib.engine.detect import detect_gpus
 from calib.engine.log import make_logger
 from calib.errors import EngineError, MissingExtraError, UsageError
 
@@ -161,8 +162,18 @@ def _import(flavour: str) -> ModuleType:
     extra = FLAVOURS[flavour]
     raise MissingExtraError(
         f"Building engines needs {_MODULES[flavour][0]}, which is not installed. "
-        f"Install it with: pip install 'int8-calib[{extra}]'",
+        f"Install it with: pip install 'int8-calib[{extra}]'{_without_gpu(flavour)}",
         name=_MODULES[flavour][0],
+    )
+
+
+def _without_gpu(flavour: str) -> str:
+    """Says that installing TensorRT is not all that is missing, where that is so."""
+    if flavour != "tensorrt" or detect_gpus():
+        return ""
+    return (
+        ". It needs an NVIDIA GPU too, and nvidia-smi shows none here: run this on the machine that runs the "
+        "engine. TensorRT-RTX (calib build --rtx) builds without a GPU, as a check of the model."
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from calib.engine.api import FLAVOURS
 from calib.errors import UsageError
+from calib.graph.transposed import ConvTranspose
 
 __all__ = ["PRECISIONS", "ROUTES", "BuildRequest"]
 
@@ -32,7 +34,10 @@ class BuildRequest:
             since an FP32 engine is what others are compared with.
         version_compatible: Whether later releases of the same major version can load the engine.
         hardware_compatible: Whether other GPUs from Ampere on can.
-        keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8.
+        keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8; or, with
+            "fp16", that stay in FP32.
+        conv_transpose: What becomes of transposed convolutions in INT8 engines: "int8", "float", or "auto":
+            float before TensorRT 10, which builds wrong engines, or none, where their output is INT8.
         flavour: "tensorrt" or "tensorrt_rtx".
         device: Number of the GPU.
         compute_capability: The GPU that TensorRT-RTX builds for, such as (8, 6); None for the one that is
@@ -50,6 +55,7 @@ class BuildRequest:
     version_compatible: bool = False
     hardware_compatible: bool = False
     keep_float: tuple[str, ...] = ()
+    conv_transpose: str = "auto"
     flavour: str = "tensorrt"
     device: int = 0
     compute_capability: tuple[int, int] | None = None
@@ -57,6 +63,7 @@ class BuildRequest:
     def __post_init__(self) -> None:
         _check_choice("--precision", self.precision, PRECISIONS)
         _check_choice("--route", self.route, ROUTES)
+        _check_choice("--conv-transpose", self.conv_transpose, get_args(ConvTranspose))
         _check_choice("--flavour", self.flavour, tuple(FLAVOURS))
         if self.level is not None and self.level not in _LEVELS:
             raise UsageError(f"--level must be {_LEVELS[0]} to {_LEVELS[-1]}, got {self.level}.")
@@ -66,8 +73,10 @@ class BuildRequest:
             raise UsageError(f"--device must be 0 or higher, got {self.device}.")
         if self.route != "auto" and not self.quantized:
             raise UsageError(f"--route {self.route} is for --precision int8 or best, not {self.precision}.")
-        if self.keep_float and not self.quantized:
-            raise UsageError(f"--keep-float is for --precision int8 or best, not {self.precision}.")
+        if self.keep_float and self.precision == "fp32":
+            raise UsageError("--keep-float is for --precision fp16, int8 or best: with fp32 all is float.")
+        if self.conv_transpose != "auto" and not self.quantized:
+            raise UsageError(f"--conv-transpose is for --precision int8 or best, not {self.precision}.")
         if self.compute_capability is not None and self.flavour != "tensorrt_rtx":
             raise UsageError(
                 "--compute-capability is for TensorRT-RTX; TensorRT builds for the GPU that it runs on. "

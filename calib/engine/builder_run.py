@@ -20,7 +20,7 @@ from calib.engine.preparation import Scales
 from calib.engine.shapes import InputRange
 from calib.engine.target_device import TargetDevice
 from calib.engine.timing_cache import TimingCache
-from calib.errors import EngineError, first_names
+from calib.errors import EngineError, UsageError, first_names
 from calib.graph import OnnxModel
 from calib.wording import counted, inflected
 
@@ -98,8 +98,8 @@ def _run(api: Api, job: BuildJob) -> BuiltPlan:
     calibrator, handed = _calibrator(api, job, network)
     notes = list(handed)
     config = _configure(api, job, builder, network, calibrator, log)
-    if job.request.keep_float and calibrator is not None:
-        notes.append(keep_layers_float(api, network, config, job.request))
+    if _chooses_types(api, job.request, calibrator):
+        notes += keep_layers_float(api, network, config, job.request)
     plan = _serialize(api, job, builder, network, config, calibrator, log)
     notes += calibration_notes(calibrator)
     if job.timing is not None:
@@ -107,6 +107,11 @@ def _run(api: Api, job: BuildJob) -> BuiltPlan:
         notes += job.timing.notes
     said, scale_notes = _warnings(log.lines)
     return BuiltPlan(plan, said, (*notes, *scale_notes))
+
+
+def _chooses_types(api: Api, request: BuildRequest, calibrator: Any | None) -> bool:
+    """Whether the builder is what keeps layers float; on other ways the model's own types and nodes do."""
+    return calibrator is not None or (not request.quantized and bool(api.precision_flags))
 
 
 @contextmanager
@@ -208,6 +213,12 @@ def _set_flags(api: Api, request: BuildRequest, config: Any) -> None:
 
 
 def _need(api: Api, feature: str, option: str) -> None:
+    if api.flavour == "tensorrt_rtx":
+        # It has the calls, which warn and do nothing, or fail for want of a library that it never had.
+        raise EngineError(
+            f"{api.title} has nothing for {option}: its engines are for the GPUs of --compute-capability and "
+            "for its own version. Leave it out, or build with TensorRT."
+        )
     if not api.has(feature):
         raise EngineError(
             f"{api.title} has nothing for {option}. Leave it out, or use TensorRT 8.6 or later."
@@ -219,18 +230,36 @@ def _add_profile(api: Api, job: BuildJob, builder: Any, network: Any, config: An
     ranges = {range_.name: range_ for range_ in job.ranges}
     for index in range(network.num_inputs):
         tensor = network.get_input(index)
+        range_ = ranges.get(tensor.name)
         if tensor.is_shape_tensor:
-            raise EngineError(
-                f"Input {tensor.name!r} of {job.model.path} holds sizes of other tensors (a shape tensor); "
-                "calib builds for shapes of inputs alone. Make it a constant when exporting."
-            )
-        if tensor.name in ranges and ranges[tensor.name].usual:
-            range_ = ranges[tensor.name]
+            if range_ is None or not range_.values:
+                raise UsageError(_asking_for_values(tensor, job.model))
+            profile.set_shape_input(tensor.name, range_.smallest, range_.usual, range_.largest)
+        elif range_ is not None and range_.usual:
+            _check_no_values(range_, tensor)
             profile.set_shape(tensor.name, range_.smallest, range_.usual, range_.largest)
     if config.add_optimization_profile(profile) < 0:
         told = worst_lines(log.lines)
         raise EngineError(_message(f"{api.title} does not take the shapes {_listed(job.ranges)}", told))
     return profile
+
+
+def _asking_for_values(tensor: Any, model: OnnxModel) -> str:
+    name = tensor.name
+    return (
+        f"Input {name!r} of {model.path} holds sizes of other tensors (a shape tensor): TensorRT builds for "
+        f"a range of its values. Pass --shapes {name}:VALUES, or smallest:usual:largest of them, such as "
+        f"{name}:112x112:224x224:448x448 for a height and a width; or make it a constant when exporting."
+    )
+
+
+def _check_no_values(range_: InputRange, tensor: Any) -> None:
+    shape = tuple(tensor.shape)
+    if range_.values and not (range_.fixed and range_.usual == shape):
+        raise UsageError(
+            f"--shapes {range_}: input {range_.name!r} holds no sizes of other tensors, and its shape is "
+            f"{'x'.join(map(str, shape)) or 'that of a scalar'}. Leave it out."
+        )
 
 
 def _calibration_profile(calibrator: Any, builder: Any, profile: Any) -> Any:

@@ -45,6 +45,7 @@ def build(
     version_compatible: bool = False,
     hardware_compatible: bool = False,
     keep_float: Sequence[str] = (),
+    conv_transpose: str = "auto",
     calibrator: Any | None = None,
     flavour: str = "tensorrt",
     device: int = 0,
@@ -59,7 +60,8 @@ def build(
             FP16 form of the model (TensorRT 11, TensorRT-RTX) its ranges say what must stay in FP32.
         out: Where to write the engine, with its record beside it; None writes nothing.
         shapes: "input:1x3x224x224", or smallest:usual:largest of these, a text an input; or input → shape, or
-            → three shapes. A model whose batch alone is dynamic is built for batches of 1 to 32, tuned for 8.
+            → three shapes; of an input that holds sizes of other tensors, its values. A model whose batch
+            alone is dynamic is built for batches of 1 to 32, tuned for 8.
         level: Builder optimization level, 0 (fastest build) to 5; None for TensorRT's default.
         workspace_mib: Largest scratch memory of a layer in MiB; None for all of the GPU's.
         tf32: Whether FP32 layers may be computed in TF32; off by default.
@@ -69,7 +71,10 @@ def build(
         engine_cache: Folder where engines are kept, by the hash of all that made them.
         version_compatible: Let later releases of the same major version load the engine.
         hardware_compatible: Let other GPUs from Ampere on load it.
-        keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8.
+        keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8; or, with
+            "fp16", that stay in FP32.
+        conv_transpose: What becomes of transposed convolutions in INT8 engines: "int8", "float", or "auto":
+            float before TensorRT 10, which builds wrong engines, or none, where their output is INT8.
         calibrator: A calibrator of TensorRT in place of a cache.
         flavour: "tensorrt", or "tensorrt_rtx" for TensorRT-RTX, which builds without a GPU.
         device: Number of the GPU.
@@ -90,6 +95,7 @@ def build(
         version_compatible=version_compatible,
         hardware_compatible=hardware_compatible,
         keep_float=tuple(keep_float),
+        conv_transpose=conv_transpose,
         flavour=flavour,
         device=device,
         compute_capability=compute_capability,

@@ -44,6 +44,7 @@ class _Use:
     modules: tuple[tuple[str, str], ...] = ()
     gpu: bool = False
     extra: str = ""
+    calibrators: bool = False
 
 
 _USES = (
@@ -51,9 +52,17 @@ _USES = (
     _Use("calib export", "cli/export", _TORCH[:1]),
     _Use("calib data show", "cli/data", (("PIL", "images"),)),
     _Use("calib calibrate", "cli/calibrate", _ONNXRUNTIME),
+    _Use(
+        "calib calibrate --native",
+        "engine/native_calibration",
+        _TENSORRT + _PYCUDA,
+        gpu=True,
+        calibrators=True,
+    ),
     _Use("calib quantize", "cli/quantize"),
     _Use("calib build", "cli/build", _TENSORRT, gpu=True),
     _Use("calib build --rtx", "cli/build", _RTX),
+    _Use("calib inspect ENGINE", "cli/inspect", _TENSORRT + _PYCUDA, gpu=True),
     _Use("calib validate --runner onnxruntime", "cli/validate", _ONNXRUNTIME),
     _Use("calib validate --runner tensorrt", "runners/tensorrt", _TENSORRT + _PYCUDA, gpu=True),
     _Use("calib validate --runner pytorch", "runners/pytorch", _TORCH[:1]),
@@ -169,7 +178,7 @@ def examine() -> Checkup:
         pycuda=pycuda,
         cuda_python=cuda_python,
         libraries=detect_libraries(),
-        abilities=judge(problems, gpus),
+        abilities=judge(problems, gpus, tensorrt),
         conflicts=find_conflicts(tensorrt, gpus.gpus),
     )
 
@@ -187,17 +196,22 @@ def _precisions(gpus: GpuProbe) -> tuple[GpuPrecisions, ...]:
     )
 
 
-def judge(problems: dict[str, str | None], gpus: GpuProbe) -> tuple[Ability, ...]:
+def judge(
+    problems: dict[str, str | None], gpus: GpuProbe, tensorrt: TensorRTInfo | None = None
+) -> tuple[Ability, ...]:
     """What can be done here, of what this version of calib has.
 
     Args:
         problems: Why a module cannot be imported, for those whose import was tried; None: it can.
         gpus: The GPUs.
+        tensorrt: What was found of TensorRT.
     """
-    return tuple(_ability(use, problems, gpus) for use in _USES if _has(use.part))
+    return tuple(_ability(use, problems, gpus, tensorrt) for use in _USES if _has(use.part))
 
 
-def _ability(use: _Use, problems: dict[str, str | None], gpus: GpuProbe) -> Ability:
+def _ability(
+    use: _Use, problems: dict[str, str | None], gpus: GpuProbe, tensorrt: TensorRTInfo | None
+) -> Ability:
     missing, extras = [], []
     for module, extra in use.modules:
         problem = problems[module] if module in problems else _absent(module)
@@ -206,6 +220,8 @@ def _ability(use: _Use, problems: dict[str, str | None], gpus: GpuProbe) -> Abil
             extras.append(use.extra or extra)
         elif problem:
             missing.append(f"{module} fails to import: {problem}")
+    if use.calibrators and tensorrt is not None and tensorrt.calibrators is False:
+        missing.append(f"TensorRT {tensorrt.version} has no calibrators: they ended with TensorRT 10")
     if use.gpu and not gpus.gpus:
         missing.append(f"no GPU: {gpus.problem}")
     return Ability(use.what, not missing, tuple(missing), _install(extras))

@@ -52,6 +52,7 @@ class CudaDevice:
         self.index = driver.index
         self.name = driver.name
         self.compute_capability = driver.compute_capability
+        self.pci_bus_id = driver.pci_bus_id
         self.implementation = driver.implementation
         self._depth = 0
         self._thread: int | None = None

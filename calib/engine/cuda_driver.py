@@ -19,12 +19,14 @@ class CudaDriver(Protocol):
         index: Number of the GPU.
         name: Product name.
         compute_capability: Such as (9, 0).
+        pci_bus_id: Where the GPU is in the machine, such as "0000:1B:00.0".
     """
 
     implementation: str
     index: int
     name: str
     compute_capability: tuple[int, int]
+    pci_bus_id: str
 
     def push(self) -> None:
         """Makes the primary context current."""

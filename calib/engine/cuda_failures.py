@@ -18,6 +18,12 @@ _MEANINGS = (
         "container, start it with --gpus all.",
     ),
     (
+        "initialization error",
+        "The NVIDIA driver cannot be initialized: its kernel modules are not loaded, or this process is a "
+        "copy (a fork) of one that used CUDA. Start a new process; nvidia-smi tells whether the driver "
+        "answers.",
+    ),
+    (
         "stub library",
         "No GPU here: the libcuda that was loaded is the CUDA toolkit's stub, not the driver's. Take the "
         "toolkit's stubs folder out of LD_LIBRARY_PATH.",

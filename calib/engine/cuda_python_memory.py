@@ -91,6 +91,11 @@ class _Calls:
         return text.decode() if isinstance(text, bytes) else str(text or f"error {int(code)}")
 
 
+def _text(found: Any) -> str:
+    """What the driver wrote into a buffer of characters."""
+    return found.split(b"\0")[0].decode() if isinstance(found, bytes) else str(found)
+
+
 class CudaPythonDriver:
     """CUDA's driver API by cuda-python; see ``calib.engine.cuda_driver.CudaDriver``."""
 
@@ -106,8 +111,8 @@ class CudaPythonDriver:
         self._call = calls
         self.index = index
         self._device = calls("cuDeviceGet", index)
-        name = calls("cuDeviceGetName", 256, self._device)
-        self.name = name.split(b"\0")[0].decode() if isinstance(name, bytes) else str(name)
+        self.name = _text(calls("cuDeviceGetName", 256, self._device))
+        self.pci_bus_id = _text(calls("cuDeviceGetPCIBusId", 32, self._device))
         kinds = calls.cuda.CUdevice_attribute
         major, minor = (
             calls(

@@ -18,7 +18,7 @@ _SHOWN = 8
 
 _HINTS: tuple[tuple[str, str], ...] = (
     (
-        r"Plugin not found|No importer registered for op|Unsupported operator",
+        r"Plugin not found|[Pp]lugin creator .*not found|No importer registered for op|Unsupported operator",
         "The parser has no such operator: load the library of the plug-in that brings it before building, "
         "replace the operator when exporting, or cut the graph before it.",
     ),
@@ -41,7 +41,31 @@ _HINTS: tuple[tuple[str, str], ...] = (
         "algorithm. calib cache convert IN OUT --tensorrt VERSION writes another header.",
     ),
     (
-        r"[Oo]ut of memory|OutOfMemory|insufficient memory|cudaErrorMemoryAllocation|cudaError 2\b",
+        r"within workspace limit|scratch space, but only",
+        "A kernel needs more scratch memory than it may have: raise --workspace, or leave it out.",
+    ),
+    (
+        r"Unable to load library: \S*nvinfer_(?:lean|dispatch|vc_plugin)",
+        "Version-compatible engines hold TensorRT's lean runtime, which is a package of its own: install it "
+        "in this TensorRT's version (tensorrt-lean), or leave --version-compatible out.",
+    ),
+    (
+        r"Unable to load library: (?!\S*nvinfer_(?:lean|dispatch|vc_plugin))",
+        "A library of TensorRT is not where it looks: install all of TensorRT's packages in one version, or "
+        "put the folder of its libraries into LD_LIBRARY_PATH.",
+    ),
+    (
+        r"for Turing \(SM75\)",
+        "TensorRT-RTX computes this in FP16 or INT8 alone on Turing: pass --precision fp16 or best.",
+    ),
+    (
+        r"Target GPU SM \d+ is not supported|Unsupported SM|no kernel image is available",
+        "This TensorRT has no kernels for this GPU: take a release that serves it. calib doctor tells which "
+        "GPUs this one does not serve.",
+    ),
+    (
+        r"[Oo]ut of memory|OutOfMemory|insufficient memory|memory is insufficient|"
+        r"GPU memory .*could not be allocated|cudaErrorMemoryAllocation|cudaError 2\b",
         "The GPU's memory is full: end other programs on it (nvidia-smi lists them), lower --workspace or "
         "the largest shape in --shapes.",
     ),
@@ -51,13 +75,18 @@ _HINTS: tuple[tuple[str, str], ...] = (
         "from Ampere on.",
     ),
     (
+        r"[Pp]latform specific tag mismatch|target runtime platform",
+        "The engine was built for another operating system or processor: build it on this one.",
+    ),
+    (
         r"not compatible with this version of TensorRT|[Vv]ersion tag does not match|serialization version|"
         r"older TensorRT version|magicTag",
         "The engine was built by another TensorRT, or is no engine: build it again with this one, or with "
         "--version-compatible.",
     ),
     (
-        r"no optimization profile has been defined|must have optimization profile|MIN<=OPT<=MAX",
+        r"no optimization profile has been defined|must have optimization profile|MIN<=OPT<=MAX|"
+        r"dynamic input is missing dimensions",
         "Shapes are missing or contradict each other: pass --shapes for every dynamic input.",
     ),
     (
@@ -69,18 +98,33 @@ _HINTS: tuple[tuple[str, str], ...] = (
         "A scale is zero or negative: quantize again with calib quantize, which keeps such tensors float.",
     ),
     (
+        r"Assertion \S.* failed",
+        "TensorRT tripped over itself. In INT8 leave what it may have tripped over in float, transposed "
+        "convolutions first (--conv-transpose float, --keep-float NAME); or try another --level, or a later "
+        "TensorRT, and compare the outputs with calib validate.",
+    ),
+    (
         r"timing cache .* (miss|not)|ERROR_ON_TIMING_CACHE_MISS",
         "Leave --timing-cache out, or delete that file.",
     ),
 )
 
-_CUDA_FAILURE = re.compile(r"(?:CUDA initialization failure with error:?|cudaError) (\d+)")
+_CUDA_FAILURE = re.compile(r"(CUDA initialization failure with error:?|cudaError) (\d+)")
+# What of these only happens where CUDA does not start; the others happen to running programs too.
+_NEVER_STARTED = frozenset({35, 100, 802, 803, 804, 999})
 _CUDA_REASONS = {
+    2: "the GPU's memory is full: end other programs on it (nvidia-smi lists them)",
+    3: "the driver cannot be initialized: its modules are not loaded, or this process is a copy (a fork) of "
+    "one that used CUDA",
     35: "the driver is too old for the CUDA that TensorRT was built with, or there is no driver",
     100: "no GPU is visible: none is installed, or CUDA_VISIBLE_DEVICES hides it",
-    999: "the driver is in an unknown state: reload it or restart the machine",
+    46: "the GPU is taken: another process uses it exclusively, or it is in prohibited mode",
+    209: "this TensorRT has no kernels for this GPU: take a release that serves it",
+    222: "the driver is too old for code that was made with a newer CUDA",
     802: "the system is not ready: NVIDIA Fabric Manager may not be running",
     803: "driver and CUDA libraries do not fit each other",
+    804: "the driver is too old for the CUDA compatibility package, which works on data-centre GPUs only",
+    999: "the driver is in an unknown state: reload it or restart the machine",
 }
 
 
@@ -120,13 +164,16 @@ def parser_faults(parser: Any, model: OnnxModel) -> tuple[ParserFault, ...]:
 def _fault(error: Any, model: OnnxModel) -> ParserFault:
     code, description = str(error.code()).rpartition(".")[2], str(error.desc()).strip()
     index, nodes = int(error.node()), model.proto.graph.node
-    if not 0 <= index < len(nodes):
-        return ParserFault(code, description)
-    known = nodes[index]
-    # Since TensorRT 10 the error itself knows, also of nodes inside of functions and subgraphs.
-    name = error.node_name() if hasattr(error, "node_name") else ""
-    operator = error.node_operator() if hasattr(error, "node_operator") else ""
-    return ParserFault(code, description, index, str(name or label(known)), str(operator or known.op_type))
+    # Since TensorRT 10 the error itself knows, also of nodes inside of functions and subgraphs, whose number
+    # there may be one that the graph itself does not have.
+    name = str(error.node_name() if hasattr(error, "node_name") else "")
+    operator = str(error.node_operator() if hasattr(error, "node_operator") else "")
+    if 0 <= index < len(nodes):
+        known = nodes[index]
+        return ParserFault(code, description, index, name or label(known), operator or known.op_type)
+    if name or operator:
+        return ParserFault(code, description, index, name, operator)
+    return ParserFault(code, description)
 
 
 def unknown_operators(parser: Any, model: OnnxModel) -> dict[str, int]:
@@ -176,8 +223,8 @@ def no_gpu_reason(api: Api, lines: Sequence[tuple[str, str]]) -> str | None:
     """
     for _, text in lines:
         if match := _CUDA_FAILURE.search(text):
-            code = int(match[1])
-            if code not in _CUDA_REASONS:
+            code = int(match[2])
+            if code not in _CUDA_REASONS or (match[1] == "cudaError" and code not in _NEVER_STARTED):
                 continue
             return f"CUDA does not start for {api.title}: error {code}, {_CUDA_REASONS[code]}"
     return None

@@ -14,12 +14,12 @@ from calib.files import read_bounded
 if TYPE_CHECKING:
     from calib.engine.api import Api
 
-__all__ = ["read_layers", "read_times", "set_usual_shapes"]
+__all__ = ["is_engine", "read_layers", "read_times", "set_usual_shapes"]
 
 _GZIP = b"\x1f\x8b"
 
 
-def read_layers(path: str | os.PathLike[str]) -> tuple[EngineLayer, ...]:
+def read_layers(path: str | os.PathLike[str], *, host_code: bool = False) -> tuple[EngineLayer, ...]:
     """Reads layers from the inspector's JSON, or from an engine, which needs TensorRT and its GPU.
 
     Dynamic inputs of an engine take the usual shapes of its first optimization profile: without shapes the
@@ -28,24 +28,24 @@ def read_layers(path: str | os.PathLike[str]) -> tuple[EngineLayer, ...]:
     Args:
         path: JSON, or JSON compressed by gzip, as TensorRT's inspector and ``trtexec --exportLayerInfo``
             write it; or a serialized engine.
+        host_code: Lets a version-compatible engine run the runtime code it holds; for trusted ones only.
 
     Raises:
         EngineError: No such file, not such a file, or the engine cannot be loaded here.
         MissingExtraError: It is an engine, and TensorRT is not installed.
     """
     source = Path(path)
-    if _holds_json(source):
+    if not is_engine(source):
         return parse_layers(read_bounded(source, "file of layers or times", EngineError), str(source))
-    if source.suffix.lower() == ".onnx":
-        raise EngineError(
-            f"{source} is an ONNX model, not an engine. Build one: calib build {source}; or see what "
-            f"TensorRT can run of it: calib doctor --model {source}"
-        )
-    return _of_engine(source)
+    return _of_engine(source, host_code)
 
 
-def _holds_json(source: Path) -> bool:
-    """By its first bytes: an engine may be called anything."""
+def is_engine(source: Path) -> bool:
+    """Whether a file is an engine, and not JSON, by its first bytes: an engine may be called anything.
+
+    Raises:
+        EngineError: There is no such file, it is empty, or it is an ONNX model.
+    """
     try:
         with source.open("rb") as stream:
             start = stream.read(64)
@@ -53,10 +53,17 @@ def _holds_json(source: Path) -> bool:
         raise EngineError(f"Cannot read {source}: {_why(error)}.") from error
     if not start:
         raise EngineError(f"{source} is empty.")
-    return start.startswith(_GZIP) or start.lstrip()[:1] in (b"{", b"[")
+    if start.startswith(_GZIP) or start.lstrip()[:1] in (b"{", b"["):
+        return False
+    if source.suffix.lower() == ".onnx":
+        raise EngineError(
+            f"{source} is an ONNX model, not an engine. Build one: calib build {source}; or see what "
+            f"TensorRT can run of it: calib doctor --model {source}"
+        )
+    return True
 
 
-def _of_engine(source: Path) -> tuple[EngineLayer, ...]:
+def _of_engine(source: Path, host_code: bool) -> tuple[EngineLayer, ...]:
     from calib.engine.api import capture_log, load_api
     from calib.engine.engine_file import Engine
     from calib.engine.loading import load_engine
@@ -66,7 +73,9 @@ def _of_engine(source: Path) -> tuple[EngineLayer, ...]:
     api = load_api(made.record.flavour)
     with open_device() as device:
         log = capture_log(api)
-        runtime, engine = load_engine(api, made.plan, log, origin=str(source), here=device.name)
+        runtime, engine = load_engine(
+            api, made.plan, log, origin=str(source), here=device.name, host_code=host_code
+        )
         context = engine.create_execution_context()
         if context is None:
             raise EngineError(f"{api.title} can make no context of {source}: the GPU's memory may not do.")

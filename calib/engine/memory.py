@@ -163,12 +163,15 @@ class Device(Protocol):
         index: Number of the GPU, as CUDA counts.
         name: Product name.
         compute_capability: Such as (9, 0).
+        pci_bus_id: Where the GPU is in the machine, such as "0000:1B:00.0"; NVML knows it by that too,
+            while its numbers may be in another order than CUDA's.
         implementation: "pycuda" or "cuda-python".
     """
 
     index: int
     name: str
     compute_capability: tuple[int, int]
+    pci_bus_id: str
     implementation: str
 
     def __enter__(self) -> Self: ...

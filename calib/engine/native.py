@@ -111,11 +111,18 @@ def cache_calibrator(api: Api, cache: CalibrationCache) -> Any:
             "another header with: calib cache convert IN.cache OUT.cache --algorithm entropy"
         )
     source = CacheSource(cache, f"TensorRT {api.version}", _refused_why(api, cache))
-    return _derived(api, ALGORITHMS[cache.algorithm], source)
+    # The legacy calibrator takes a cache of its own quantile and cutoff alone.
+    legacy = cache.legacy_settings or (QUANTILE, REGRESSION_CUTOFF)
+    return _derived(api, ALGORITHMS[cache.algorithm], source, legacy=legacy)
 
 
 def _refused_why(api: Api, cache: CalibrationCache) -> str:
     short = ".".join(map(str, api.release))
+    if cache.legacy_settings is not None:
+        return (
+            "Its first line holds the quantile and the cutoff that it was made with, and no version: it is "
+            "for the TensorRT that made it. Calibrate again, by another method."
+        )
     if cache.version is not None and encode_version(cache.version) == encode_version(api.version):
         return "The header fits, so its log says why; calib cache lint --model MODEL.onnx compares the rows."
     return (

@@ -203,6 +203,8 @@ class _Run:
                 calibrator=calibrator,
                 shapes=shapes,
                 level=self._level,
+                # Binds no layer: what TensorRT calibrates shall not hang on what an engine could not do.
+                conv_transpose="int8",
                 device=self._gpu.index,
             )
         except CalibError as error:

@@ -21,7 +21,7 @@ _ONNXRUNTIMES = (
     "onnxruntime-directml",
 )
 
-_CUDA_OF_TENSORRT = re.compile(r"-cu(\d+)$")
+_CUDA_OF_TENSORRT = re.compile(r"-cu(\d+)(?:-bindings)?$")
 
 _TENSORRTS = ("tensorrt-cu11", "tensorrt-cu12", "tensorrt-cu13")
 
@@ -72,7 +72,7 @@ PACKAGES = (
     Package("tensorrt", "8.6", "tensorrt"),
     Package("nvidia-ml-py", "12.535", "tensorrt"),
     Package("pycuda", "2024.1", "tensorrt"),
-    Package("cuda-python", "12.0", "cuda-python"),
+    Package("cuda-python", "12.0", "cuda-python", ("cuda-bindings",)),
     Package("tensorrt-rtx-cu13-bindings", "1.7.1.116", "tensorrt-rtx"),
     Package("tensorrt-rtx-cu13-libs", "1.7.1.116", "tensorrt-rtx"),
 )

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from onnx import TensorProto
 
 from calib.calibrators import CalibrationCache, encode_version, read_sidecar
 from calib.calibrators.algorithms import ALGORITHMS
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
 from calib.errors import CacheError, EngineError, ModelError, UsageError, first_names
-from calib.graph import OnnxModel, find_target, quantize_model, to_float16
+from calib.graph import OnnxModel, convert_float16, find_target, quantize_model
 from calib.graph.cache_model import compare_names, lint_provenance
+from calib.graph.transposed import ConvTranspose
 from calib.wording import counted
 
-__all__ = ["Prepared", "Scales", "prepare", "target_of"]
+__all__ = ["Prepared", "Scales", "check_scales", "prepare", "target_of"]
 
+_HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _REST = "what does not run in INT8 runs in FP32; --precision best makes that FP16"
 
 
@@ -89,6 +93,26 @@ def prepare(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -
     return (_prepare_implicit if route == "implicit" else _prepare_explicit)(api, request, model, scales)
 
 
+def check_scales(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> None:
+    """Refuses a cache that the build would refuse, for those who build other engines before.
+
+    Args:
+        api: TensorRT.
+        request: What to build: INT8.
+        model: The float model.
+        scales: The cache.
+
+    Raises:
+        CacheError: The cache is for another TensorRT, algorithm or model.
+        EngineError: This TensorRT has not the route.
+    """
+    route = _route(api, request, scales)
+    if scales.cache is not None:
+        if route == "implicit":
+            _check_header(api, scales.cache, _name(scales))
+        _check_names(scales, model)
+
+
 def target_of(api: Api) -> str:
     """The target of ``calib quantize`` that this TensorRT reads."""
     if not api.precision_flags:
@@ -109,11 +133,15 @@ def _prepare_float(api: Api, request: BuildRequest, model: OnnxModel, scales: Sc
             f"--precision int8 or best, or the float model for {request.precision}."
         )
     if not typed:
-        return Prepared(model, "float")
+        return Prepared(model, "float", notes=tuple(_typed_notes(api, request, model)))
+    half = convert_float16(model, ranges=scales.cache, keep_float=request.keep_float)
     note = f"{api.title} has no FP16 flag: built from an FP16 form of the model"
-    if scales.cache is None:
-        note += "; with --cache, what leaves FP16's range would stay in FP32"
-    return Prepared(to_float16(model, ranges=scales.cache), "float", notes=(note,))
+    if half.kept:
+        note += (
+            f", in which {len(half.kept)} of {half.converted + len(half.kept)} nodes stay in FP32 (calib "
+            "fp16 --explain lists them, with the reasons)"
+        )
+    return Prepared(half.model, "float", notes=(note, *half.notes))
 
 
 def _prepare_quantized(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> Prepared:
@@ -131,9 +159,26 @@ def _prepare_quantized(api: Api, request: BuildRequest, model: OnnxModel, scales
         notes.append(f"opset {model.opset} is above the {target.most_opset} that {api.title} reads for sure")
     if not api.precision_flags:
         notes.append("every type is the model's own: there are no precision flags")
+        notes += _typed_notes(api, request, model)
     elif not request.half:
         notes.append(_REST)
     return Prepared(model, "explicit INT8", notes=tuple(notes))
+
+
+def _typed_notes(api: Api, request: BuildRequest, model: OnnxModel) -> list[str]:
+    """What an engine of FP32 is not, where the builder takes every type from the model."""
+    if api.precision_flags or request.half:
+        return []
+    graph = model.proto.graph
+    typed = [(tensor.name, tensor.data_type) for tensor in graph.initializer]
+    typed += [(info.name, info.type.tensor_type.elem_type) for info in (*graph.input, *graph.output)]
+    found = [name for name, kind in typed if kind in _HALVES]
+    if not found:
+        return []
+    return [
+        f"{api.title} takes every type from the model, in which {len(found)} tensors are FP16 or BF16: it "
+        f"computes in these types there, and not in FP32: {first_names(found, most=3)}"
+    ]
 
 
 def _route(api: Api, request: BuildRequest, scales: Scales) -> str:
@@ -165,7 +210,12 @@ def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
     target = target_of(api)
     typed = request.half and not api.precision_flags
     result = quantize_model(
-        model, scales.cache, request.keep_float, target=target, float_type="fp16" if typed else "fp32"
+        model,
+        scales.cache,
+        request.keep_float,
+        target=target,
+        float_type="fp16" if typed else "fp32",
+        conv_transpose=cast(ConvTranspose, request.conv_transpose),
     )
     notes.append(
         f"{counted(len(result.activations), 'activation[s]')} quantized by Q/DQ nodes, in the form "
@@ -189,6 +239,9 @@ def _check_header(api: Api, cache: CalibrationCache, name: str) -> None:
             f"{name} is of algorithm {cache.algorithm!r}, for which TensorRT has no calibrator: it has "
             f"{', '.join(ALGORITHMS)}. Give it the header of one: {_convert(name, '--algorithm entropy')}"
         )
+    if cache.legacy_settings is not None:
+        # Its own header names no version.
+        return
     if cache.version is not None and encode_version(cache.version) == encode_version(api.version):
         return
     found = f"for TensorRT {cache.version}" if cache.version else f"of no version ({cache.header})"

@@ -80,6 +80,7 @@ class PyCudaDriver:
         self.name = str(device.name())
         major, minor = device.compute_capability()
         self.compute_capability = (int(major), int(minor))
+        self.pci_bus_id = str(device.pci_bus_id())
         self._context = device.retain_primary_context()
         self._capture: GraphCapture | None = None
 

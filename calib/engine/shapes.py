@@ -1,14 +1,16 @@
 """Shapes that an engine shall take: from the command line or Python to TensorRT's optimization profile.
 
 TensorRT builds for a range of each dynamic axis, and tunes for one size in it. A text names an input and
-its shape, or its smallest, most usual and largest: ``image:1x3x224x224:8x3x224x224:32x3x224x224``.
+its shape, or its smallest, most usual and largest: ``image:1x3x224x224:8x3x224x224:32x3x224x224``. Of an
+input that holds sizes of other tensors (a shape tensor) these are its values, as trtexec takes them:
+``size:112x112:224x224:448x448``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from calib.errors import UsageError
@@ -36,12 +38,14 @@ class InputRange:
         smallest: Smallest size of each axis.
         usual: The sizes that TensorRT tunes for.
         largest: Largest size of each axis.
+        values: Whether the numbers can be the input's values: they were given, and it holds so many integers.
     """
 
     name: str
     smallest: Shape
     usual: Shape
     largest: Shape
+    values: bool = False
 
     @property
     def fixed(self) -> bool:
@@ -138,6 +142,28 @@ def _triple(name: str, value: Sequence[int] | Sequence[Sequence[int]]) -> tuple[
 
 
 def _checked(range_: InputRange, spec: TensorSpec) -> InputRange:
+    """The range, if it can be meant; whether an input holds sizes only the parsed network tells."""
+    if not _may_be_values(range_, spec):
+        _check_shape(range_, spec)
+        return range_
+    for axis, sizes in enumerate(zip(range_.smallest, range_.usual, range_.largest, strict=True)):
+        if not 0 <= sizes[0] <= sizes[1] <= sizes[2]:
+            raise UsageError(
+                f"--shapes {range_}: of value {axis} expected 0 ≤ smallest ≤ usual ≤ largest, "
+                f"got {sizes[0]}, {sizes[1]}, {sizes[2]}."
+            )
+    return replace(range_, values=True)
+
+
+def _may_be_values(range_: InputRange, spec: TensorSpec) -> bool:
+    """Whether an input is a list of as many integers as numbers were given."""
+    if spec.dtype.kind not in "iu" or len(spec.shape) > 1 or not all(isinstance(n, int) for n in spec.shape):
+        return False
+    count = spec.shape[0] if spec.shape else 1
+    return all(len(shape) == count for shape in (range_.smallest, range_.usual, range_.largest))
+
+
+def _check_shape(range_: InputRange, spec: TensorSpec) -> None:
     for shape in (range_.smallest, range_.usual, range_.largest):
         if len(shape) != len(spec.shape):
             raise UsageError(
@@ -153,7 +179,6 @@ def _checked(range_: InputRange, spec: TensorSpec) -> InputRange:
                 f"--shapes {range_}: on axis {axis} expected 1 ≤ smallest ≤ usual ≤ largest, "
                 f"got {sizes[0]}, {sizes[1]}, {sizes[2]}."
             )
-    return range_
 
 
 def _batches(

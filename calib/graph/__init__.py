@@ -24,6 +24,7 @@ from calib.graph.targets import DEFAULT_TARGET, TARGETS, Target, find_target
 from calib.graph.torch_check import OutputCheck
 from calib.graph.torch_export import ExportedModel, export
 from calib.graph.torch_module import load_module
+from calib.graph.transposed import count_transposed
 
 __all__ = [
     "DEFAULT_TARGET",
@@ -56,6 +57,7 @@ __all__ = [
     "convert_float16",
     "count_attention",
     "count_range",
+    "count_transposed",
     "export",
     "find_target",
     "finish_partial",

@@ -6,6 +6,7 @@ from typing import Literal
 
 import onnx
 
+from calib.graph.folding import with_constant_weights
 from calib.graph.graph_view import GraphView
 from calib.graph.intake import OnnxModel
 
@@ -44,7 +45,7 @@ def attention_in_float(graph: GraphView) -> dict[int, str]:
 
 def count_attention(model: OnnxModel) -> int:
     """How many nodes of a float model ``attention_in_float`` leaves in float."""
-    return len(attention_in_float(GraphView(model.proto, {})))
+    return len(attention_in_float(GraphView(with_constant_weights(model).proto, {})))
 
 
 def _attends(node: onnx.NodeProto, graph: GraphView) -> bool:

@@ -23,12 +23,16 @@ from calib.graph.capability_table import (
 )
 from calib.graph.dependence import data_dependent_outputs
 from calib.graph.explanation import explain_float
+from calib.graph.folding import with_constant_weights
 from calib.graph.graph_view import GraphView
 from calib.graph.intake import OnnxModel
+from calib.graph.lower_opset import LOWEST_OPSET
 from calib.graph.operators import FUSED, WEIGHTED, commutes, is_standard
 from calib.graph.placement import Plan, plan_placement
+from calib.graph.quantizable import has_half_weights
 from calib.graph.subgraphs import nodes_inside
 from calib.graph.targets import find_target
+from calib.graph.transposed import count_transposed
 from calib.wording import counted, inflected
 
 __all__ = ["Doing", "LayerRow", "LayerTable", "Support", "layer_table"]
@@ -118,7 +122,7 @@ def layer_table(model: OnnxModel, target: str | None = None) -> LayerTable:
     releases = RELEASES if target is None else (_release(target),)
     graph = GraphView(model.proto, dict.fromkeys(_activations(model), 1.0))
     inside = _inside(model.proto)
-    doings = _Doings(model, graph)
+    doings = _Doings(model, graph.scales, half=any(map(_reads_half_scales, releases)))
     keys = dict.fromkeys([*((n.op_type, n.domain) for n in graph.nodes), *inside])
     rows = [_row(key, graph, inside.get(key, 0), releases, doings) for key in keys]
     rows.sort(key=lambda row: (-row.count - row.inside, row.op))
@@ -131,6 +135,10 @@ def _release(target: str) -> str:
     if release not in RELEASES:
         raise UsageError(f"The layer table is about TensorRT: --target {target!r} is none of its releases.")
     return release
+
+
+def _reads_half_scales(release: str) -> bool:
+    return "fp16" in find_target(f"tensorrt-{release}").scale_types
 
 
 def _row(
@@ -195,14 +203,16 @@ class _Doings:
 
     Args:
         model: The model.
-        graph: Its graph, with a scale for every activation.
+        scales: A scale for every activation.
+        half: Whether a release in question reads scales in float16.
     """
 
-    def __init__(self, model: OnnxModel, graph: GraphView) -> None:
-        self._graph = graph
+    def __init__(self, model: OnnxModel, scales: Mapping[str, float], *, half: bool) -> None:
         self._quantized = model.quantized_nodes > 0
-        self._plan = Plan() if self._quantized else plan_placement(model.proto, graph.scales)
-        self._groups, _ = explain_float(graph, self._plan)
+        proto = model.proto if self._quantized else with_constant_weights(model).proto
+        self._graph = GraphView(proto, scales)
+        self._plan = Plan() if self._quantized else plan_placement(proto, scales, half=half)
+        self._groups, _ = explain_float(self._graph, self._plan)
 
     def quantized(self, key: tuple[str, str]) -> int:
         """How many nodes of an operator get pairs."""
@@ -255,7 +265,7 @@ def _inside(proto: onnx.ModelProto) -> dict[tuple[str, str], int]:
 def _notes(model: OnnxModel, releases: Sequence[str]) -> Iterator[str]:
     if model.quantized_nodes:
         yield f"the model has {model.quantized_nodes} Q/DQ or integer nodes: calib quantize refuses it"
-    attention = count_attention(model)
+    attention, transposed = count_attention(model), count_transposed(model)
     for release in releases:
         target = find_target(f"tensorrt-{release}")
         if attention and target.float_attention:
@@ -264,6 +274,17 @@ def _notes(model: OnnxModel, releases: Sequence[str]) -> Iterator[str]:
                 f"{inflected(attention, 'stay[s|]')} in float for TensorRT {release}, which "
                 "runs them faster in FP16; calib quantize --attention int8 quantizes them"
             )
+        if transposed and target.float_conv_transpose:
+            yield (
+                f"{counted(transposed, 'transposed convolution[s] stay[s|]')} in float for TensorRT "
+                f"{release}, "
+                "which builds wrong engines, or none, where the output is INT8; calib quantize "
+                "--conv-transpose int8 quantizes them"
+            )
+        if not _reads_half_scales(release) and has_half_weights(model):
+            yield f"weights in float16 stay as they are for TensorRT {release}: its scales are float32 alone"
         most = target.most_opset
         if most is not None and model.opset > most:
-            yield f"opset {model.opset}: TensorRT {release} reads up to {most}"
+            able = most == LOWEST_OPSET and not model.quantized_nodes
+            lowers = f"; calib quantize writes it as {most}" if able else ""
+            yield f"opset {model.opset}: TensorRT {release} reads up to {most}{lowers}"

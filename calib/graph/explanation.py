@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import onnx
 
 from calib.graph.graph_view import GraphView, label
-from calib.graph.operators import WEIGHTED, float_reason, is_standard
+from calib.graph.operators import WEIGHTED, adds_two, float_reason
 from calib.graph.placement import LeftFloat, Plan
 from calib.graph.placement_rules import adds_constant
 from calib.graph.qdq_writer import Pair
 from calib.graph.shared_scales import SharedScale
 from calib.graph.subgraphs import nodes_inside
-from calib.wording import counted
+from calib.wording import counted, inflected
 
 __all__ = ["Explanation", "FloatGroup", "Subgraph", "explain_float", "explanation_notes"]
 
@@ -45,7 +45,7 @@ class FloatGroup:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """What lies inside an If, Loop or Scan, all of which stays in float.
+    """What lies inside an If, Loop or Scan, or in a function of the model; all of it stays in float.
 
     Attributes:
         node: The node.
@@ -107,21 +107,29 @@ def explain_float(graph: GraphView, plan: Plan) -> tuple[tuple[FloatGroup, ...],
             reason = _float_reason(node, graph)
             groups.setdefault((node.op_type, node.domain, reason), []).append(label(node))
     found = (FloatGroup(*key, tuple(nodes)) for key, nodes in groups.items())
-    return tuple(sorted(found, key=lambda group: -group.count)), tuple(_subgraphs(graph.nodes))
+    return tuple(sorted(found, key=lambda group: -group.count)), tuple(_subgraphs(graph))
 
 
 def _float_reason(node: onnx.NodeProto, graph: GraphView) -> str:
-    if node.op_type == "Add" and is_standard(node) and adds_constant(node, graph):
+    if adds_two(node) and adds_constant(node, graph):
         return "adds a constant, as a bias does: nothing goes between it and what is before it"
     return float_reason(node, graph.functions)
 
 
-def _subgraphs(nodes: Sequence[onnx.NodeProto]) -> Iterator[Subgraph]:
-    for node in nodes:
-        inside = Counter(inner.op_type for inner in nodes_inside(node))
+def _subgraphs(graph: GraphView) -> Iterator[Subgraph]:
+    for node in graph.nodes:
+        inside = Counter(inner.op_type for inner in _inside(node, graph))
         if inside:
             weighted = sum(inside[operator] for operator in WEIGHTED)
             yield Subgraph(label(node), node.op_type, inside.total(), weighted)
+
+
+def _inside(node: onnx.NodeProto, graph: GraphView) -> Iterator[onnx.NodeProto]:
+    """The nodes in a node's subgraphs, or in the function that it calls, at any depth."""
+    yield from nodes_inside(node)
+    for inner in graph.functions[node.op_type].node if node.op_type in graph.functions else ():
+        yield inner
+        yield from _inside(inner, graph)
 
 
 def explanation_notes(explanation: Explanation) -> Iterator[str]:
@@ -131,8 +139,9 @@ def explanation_notes(explanation: Explanation) -> Iterator[str]:
         weighted = sum(subgraph.weighted for subgraph in explanation.subgraphs)
         where = ", ".join(f"{found.op} {found.node}" for found in explanation.subgraphs[:5])
         yield (
-            f"{counted(inside, 'node[s]')} inside {where} stay in float, {weighted} of them with a "
-            "weight: pairs go into "
+            f"{counted(inside, 'node[s]')} inside {where} {inflected(inside, 'stay[s|]')} in float, "
+            f"{weighted} of "
+            "them with a weight: pairs go into "
             "the main graph alone."
         )
     custom = [group for group in explanation.float_groups if group.reason.startswith("custom operator")]

@@ -12,9 +12,12 @@ from calib.calibrators import unusable_reason
 from calib.calibrators.cache_lint import mask_tensors
 from calib.graph.dependence import data_dependent_outputs
 from calib.graph.subgraphs import names_read_inside
-from calib.graph.weights import constants
+from calib.graph.tensor_types import infer_tensors
+from calib.graph.weights import constants, fits_half
 
-__all__ = ["GraphView", "label"]
+__all__ = ["COARSE", "GraphView", "label"]
+
+COARSE = "for which float16 scales are too coarse or too small"
 
 
 class GraphView:
@@ -23,6 +26,7 @@ class GraphView:
     Args:
         proto: The model.
         scales: Tensor → INT8 scale.
+        half: Whether pairs may stand on float16 tensors, with scales in float16.
 
     Attributes:
         scales: As given.
@@ -30,11 +34,14 @@ class GraphView:
         constants: Tensor → its constant value.
         producer: Tensor → index of the node that makes it.
         readers: Tensor → how many inputs read it; a model output and a subgraph count as readers.
-        functions: Names of the functions that the model defines itself.
+        functions: Name → a function that the model defines itself.
+        half: As given.
     """
 
-    def __init__(self, proto: onnx.ModelProto, scales: Mapping[str, float]) -> None:
+    def __init__(self, proto: onnx.ModelProto, scales: Mapping[str, float], half: bool = False) -> None:
         self.scales = scales
+        self.half = half
+        self._proto = proto
         self._graph = proto.graph
         self.nodes = list(proto.graph.node)
         self.constants = constants(proto.graph)
@@ -42,7 +49,7 @@ class GraphView:
         self.readers = Counter(name for node in self.nodes for name in node.input if name)
         self.readers.update(output.name for output in proto.graph.output)
         self.readers.update(name for node in self.nodes for name in names_read_inside(node))
-        self.functions = frozenset(function.name for function in proto.functions)
+        self.functions = {function.name: function for function in proto.functions}
         self._masks = mask_tensors(scales)
 
     @cached_property
@@ -61,7 +68,19 @@ class GraphView:
             return f"the scale of its input {tensor!r} is {reason}"
         if tensor in self._masks:
             return f"its input {tensor!r} holds a mask's constant: {self._masks[tensor]}"
+        if self.half and tensor not in self._types:
+            return f"the type of its input {tensor!r} is not known"
+        if self.is_half(tensor) and not fits_half(self.scales[tensor]):
+            return f"the scale of its float16 input {tensor!r} is {self.scales[tensor]:.3g}, {COARSE}"
         return ""
+
+    def is_half(self, tensor: str) -> bool:
+        """Whether a tensor is float16 and its pair has a float16 scale."""
+        return self.half and self._types.get(tensor) == onnx.TensorProto.FLOAT16
+
+    @cached_property
+    def _types(self) -> dict[str, int]:
+        return infer_tensors(self._proto)[0]
 
     @cached_property
     def depth(self) -> tuple[int, ...]:

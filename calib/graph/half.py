@@ -15,10 +15,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import onnx
+
 from calib.data import Array
 from calib.errors import ModelError, UsageError
 from calib.files import check_writable
 from calib.graph.external import check_model_path, write_model
+from calib.graph.folding import computed_constants, fold_constants, state_constants
 from calib.graph.half_check import Feeds, HalfError, compare_half, observe
 from calib.graph.half_graph import HalfGraph
 from calib.graph.half_plan import HalfPlan, plan_half
@@ -139,7 +142,7 @@ def to_float16(
 
 
 def _convert(model: OnnxModel, known: KnownRanges, request: _Request) -> HalfModel:
-    graph = HalfGraph(model.edited())
+    graph = HalfGraph(_with_plain_constants(model))
     ranges = replace(known, amax=dict(known.amax), suspects=set())
     inputs, outputs = ((), ()) if request.keep_io else _half_ends(model, graph, ranges, request.margin)
     plan = plan_half(graph, ranges, keep_float=request.keep_float, half_inputs=inputs, margin=request.margin)
@@ -149,6 +152,14 @@ def _convert(model: OnnxModel, known: KnownRanges, request: _Request) -> HalfMod
     notes = tuple(_notes(model, graph, plan, known, kept))
     result = OnnxModel(model.path.with_suffix(".fp16.onnx"), graph.proto, model.external_files)
     return HalfModel(result, kept, converted, casts, notes)
+
+
+def _with_plain_constants(model: OnnxModel) -> onnx.ModelProto:
+    """A copy of a model whose constants can be judged: none is computed from others."""
+    proto = model.edited()
+    state_constants(proto.graph)
+    fold_constants(proto, computed_constants(proto.graph))
+    return proto
 
 
 def _half_ends(

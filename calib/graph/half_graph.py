@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import onnx
 
-from calib.graph.cache_model import without_large_weights
 from calib.graph.operators import is_standard
 from calib.graph.subgraphs import inner_graphs, names_read_inside
+from calib.graph.tensor_types import infer_tensors
 from calib.graph.weights import constants
 
 __all__ = ["HalfGraph", "Slots"]
@@ -57,7 +57,7 @@ class HalfGraph:
         self.proto = proto
         self.nodes = list(proto.graph.node)
         self.constants = constants(proto.graph)
-        self.types, self.shapes = _infer(proto)
+        self.types, self.shapes = infer_tensors(proto)
         self.types.update({name: tensor.data_type for name, tensor in self.constants.items()})
         self.producer = {name: index for index, node in enumerate(self.nodes) for name in node.output if name}
         self.readers: dict[str, list[int]] = {}
@@ -107,10 +107,13 @@ class HalfGraph:
         schema = self.schema(node)
         if schema is None:
             return Slots((), ())
-        able_in = [i for i, kinds in enumerate(_kinds(schema, node.input, schema.inputs)) if _HALF in kinds]
-        able_out = [
-            i for i, kinds in enumerate(_kinds(schema, node.output, schema.outputs)) if _HALF in kinds
-        ]
+        kinds_in = _kinds(schema, node.input, schema.inputs)
+        kinds_out = _kinds(schema, node.output, schema.outputs)
+        if node.op_type.startswith("Optional") or any(map(_holds_tensors, (*kinds_in, *kinds_out))):
+            # What comes out of a sequence has the type of what went in: neither can be changed alone.
+            return Slots((), ())
+        able_in = [i for i, kinds in enumerate(kinds_in) if _HALF in kinds]
+        able_out = [i for i, kinds in enumerate(kinds_out) if _HALF in kinds]
         names = [*(node.input[i] for i in able_in), *(node.output[i] for i in able_out)]
         return Slots(
             tuple(i for i in able_in if self.is_float(node.input[i])),
@@ -166,6 +169,11 @@ class HalfGraph:
                 yield name, known[parameter]
 
 
+def _holds_tensors(kinds: set[str]) -> bool:
+    """Whether a place is for sequences of tensors alone, or for optional ones."""
+    return all(kind.startswith(("seq(", "optional(")) for kind in kinds)
+
+
 def _formal(
     names: Sequence[str], formal: Sequence[onnx.defs.OpSchema.FormalParameter]
 ) -> Sequence[onnx.defs.OpSchema.FormalParameter]:
@@ -180,23 +188,3 @@ def _kinds(
 ) -> list[set[str]]:
     allowed = {item.type_param_str: set(item.allowed_type_strs) for item in schema.type_constraints}
     return [allowed.get(item.type_str, {item.type_str}) for item in _formal(names, formal)]
-
-
-def _infer(proto: onnx.ModelProto) -> tuple[dict[str, int], dict[str, tuple[int | None, ...]]]:
-    light = without_large_weights(proto)
-    try:
-        light = onnx.shape_inference.infer_shapes(light, data_prop=True)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        # An inconsistent graph still says the types of its inputs, outputs and annotated tensors.
-        light = without_large_weights(proto)
-    types: dict[str, int] = {}
-    shapes: dict[str, tuple[int | None, ...]] = {}
-    for info in (*light.graph.value_info, *light.graph.input, *light.graph.output):
-        kind = info.type.tensor_type
-        if info.type.HasField("tensor_type") and kind.elem_type:
-            types[info.name] = kind.elem_type
-            if kind.HasField("shape"):
-                shapes[info.name] = tuple(
-                    dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim
-                )
-    return types, shapes

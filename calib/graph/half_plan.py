@@ -100,7 +100,7 @@ class _Planner:
         plan.half.update(half_inputs)
         missing: dict[str, None] = {}
         for index, node in enumerate(self._graph.nodes):
-            carry_range(node, self._ranges)
+            carry_range(node, self._graph, self._ranges)
             if self._given:
                 outputs = self._graph.float_outputs(node)
                 missing.update(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from types import MappingProxyType
 
+import numpy as np
 import onnx
 
 from calib.graph.half_chains import constant_value
 from calib.graph.half_graph import HalfGraph
 from calib.graph.half_ranges import LARGEST, SMALLEST_NORMAL, KnownRanges
+from calib.graph.operators import is_standard
 from calib.graph.weights import as_array
 
 __all__ = [
@@ -216,25 +218,42 @@ def suspect_outputs(
         ranges.suspects.update(name for name in graph.float_outputs(node) if name not in ranges.amax)
 
 
-def carry_range(node: onnx.NodeProto, ranges: KnownRanges) -> None:
+def carry_range(node: onnx.NodeProto, graph: HalfGraph, ranges: KnownRanges) -> None:
     """Adds what a node's operator alone says of its outputs, where no range is known of them.
 
     Args:
         node: The node.
+        graph: Its graph.
         ranges: What is known, which is added to.
     """
+    if not is_standard(node):
+        return
     reach: float | None = None
-    if node.op_type in MOVING or node.op_type == "DequantizeLinear":
-        reach = ranges.amax.get(node.input[0])
-    elif node.op_type == "QuantizeLinear":
+    if node.op_type in MOVING or node.op_type in ("QuantizeLinear", "DequantizeLinear"):
         # Integers have no range of their own: their quantized tensor's goes on to DequantizeLinear.
-        reach = ranges.amax.get(node.input[0])
+        reach = _extent(node.input[0], graph, ranges)
     elif node.op_type == "Concat":
-        parts = [ranges.amax.get(name) for name in node.input]
+        parts = [_extent(name, graph, ranges) for name in node.input]
         known = [part for part in parts if part is not None]
         reach = max(known, default=None) if len(known) == len(parts) else None
     elif node.op_type in _TO_ONE:
         reach = 1.0
+    elif node.op_type == "ConstantOfShape":
+        reach = next((_largest(attribute.t) for attribute in node.attribute), 0.0)
     if reach is not None:
         for name in node.output:
             ranges.amax.setdefault(name, reach)
+
+
+def _extent(name: str, graph: HalfGraph, ranges: KnownRanges) -> float | None:
+    """The largest absolute value of a tensor, or of a float constant; None where it is not known."""
+    constant = graph.constants.get(name)
+    if constant is None or not graph.is_float(name):
+        return ranges.amax.get(name)
+    return _largest(constant)
+
+
+def _largest(tensor: onnx.TensorProto) -> float:
+    """The largest finite absolute value of a constant: infinities stay infinities in float16."""
+    magnitude = np.abs(as_array(tensor))
+    return float(magnitude.max(initial=0.0, where=np.isfinite(magnitude)))

@@ -15,8 +15,9 @@ import onnx
 
 from calib.errors import ModelError
 from calib.files import sha256_file
-from calib.graph.operators import QUANTIZED_OPERATORS
+from calib.graph.operators import is_quantized
 from calib.graph.subgraphs import all_nodes
+from calib.wording import counted
 
 __all__ = [
     "PROTOBUF_LIMIT",
@@ -109,17 +110,30 @@ class OnnxModel:
 
     @property
     def quantized_nodes(self) -> int:
-        """Number of nodes that quantize, dequantize or compute in integers, those in subgraphs included."""
+        """Number of nodes that quantize, dequantize or compute in integers, at any depth and in functions."""
         return len(self._quantized)
 
     @property
     def quantized_tensors(self) -> tuple[str, ...]:
-        """The tensors that go into these nodes first."""
-        return tuple(dict.fromkeys(node.input[0] for node in self._quantized if node.input))
+        """The tensors that go into these nodes; what one of them hands to the next counts once."""
+        made = {name for node in self._quantized for name in node.output}
+        read = (node.input[0] for node in self._quantized if node.input)
+        return tuple(dict.fromkeys(name for name in read if name not in made))
+
+    @property
+    def quantized_summary(self) -> str:
+        """How many such nodes there are and on which tensors, for messages."""
+        tensors = self.quantized_tensors
+        example = f", the first of them {tensors[0]!r}" if tensors else ""
+        return (
+            f"{self.quantized_nodes} QuantizeLinear, DequantizeLinear or integer nodes, on "
+            f"{counted(len(tensors), 'tensor[s]')}{example}"
+        )
 
     @cached_property
     def _quantized(self) -> list[onnx.NodeProto]:
-        return [node for node in all_nodes(self.proto.graph) if node.op_type in QUANTIZED_OPERATORS]
+        inside = (node for function in self.proto.functions for node in function.node)
+        return [node for node in (*all_nodes(self.proto.graph), *inside) if is_quantized(node)]
 
     def edited(self) -> onnx.ModelProto:
         """A copy of the model that may be changed."""

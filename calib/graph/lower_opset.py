@@ -1,13 +1,14 @@
-"""From opset 18 to 17, for TensorRT 8.6.
+"""From a higher opset to 17, for TensorRT 8.6.
 
 PyTorch's exporter writes opset 18 or higher, and the converter that comes with onnx has no way back for
-Pad and Split and leaves an attribute of opset 18 in the Reduce operators. What opset 18 changed is little
-(onnx, docs/Changelog.md, "Version 18 of the default ONNX operator set"), and what exporters use of it can
-be written in opset 17 with the same meaning. What cannot is refused, by node.
+Pad and Split and leaves an attribute of opset 18 in the Reduce operators. Most of what later opsets changed
+are types, and attributes whose default is the old meaning (onnx, docs/Changelog.md); what else exporters use
+of them can be written in opset 17 with the same meaning. What cannot is refused, by node.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,8 +16,10 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from calib.errors import ModelError
+from calib.errors import ModelError, first_names
+from calib.graph.operators import is_standard
 from calib.graph.subgraphs import all_nodes, inner_graphs
+from calib.graph.weights import constants
 
 __all__ = ["LOWEST_OPSET", "drop_unused", "lower_to_17"]
 
@@ -24,6 +27,9 @@ LOWEST_OPSET = 17
 
 # Reductions that leave a single value as it is; L1, L2 and the logarithms do not.
 _UNCHANGED = ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd")
+
+# Operators that compute something else since then though they look the same: its axis is another by default.
+_CHANGED = ("DFT",)
 
 _Constants = Mapping[str, onnx.TensorProto]
 _Sizes = Mapping[str, tuple[int | None, ...]]
@@ -33,61 +39,103 @@ class _Refused(Exception):
     """Opset 17 has nothing that means the same."""
 
 
-def lower_to_17(proto: onnx.ModelProto, name: str) -> None:
-    """Rewrites a model of opset 18 in place, as opset 17.
+def lower_to_17(proto: onnx.ModelProto, name: str, shapes: _Sizes | None = None) -> None:
+    """Rewrites a model of a higher opset in place, as opset 17.
 
     Args:
-        proto: The model, with shapes inferred.
+        proto: The model.
         name: What it is called in messages.
+        shapes: Tensor → sizes, beside those that the model states.
 
     Raises:
-        ModelError: A node has no form in opset 17; node and operator are named.
+        ModelError: A node has no form in opset 17; node and operator are named. The model defines functions.
     """
-    _lower_graph(proto.graph, {}, _sizes(proto.graph), name)
-    for entry in proto.opset_import:
-        if entry.domain in ("", "ai.onnx"):
-            entry.version = 17
+    if proto.functions:
+        names = first_names([item.name for item in proto.functions])
+        raise ModelError(
+            f"{name} defines functions ({names}), which cannot be written in opset 17. Put them into the "
+            "graph first: onnx.inliner.inline_local_functions(onnx.load(PATH))."
+        )
+    entries = [entry for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
+    opset = max((entry.version for entry in entries), default=LOWEST_OPSET)
+    _Lowering(opset, name).graph(proto.graph, {}, {**(shapes or {}), **_sizes(proto.graph)})
+    for entry in entries:
+        entry.version = LOWEST_OPSET
 
 
-def _lower_graph(graph: onnx.GraphProto, outer: _Constants, sizes: _Sizes, name: str) -> None:
-    constants = {**outer, **_constants(graph)}
-    lowered: list[onnx.NodeProto] = []
-    for node in graph.node:
-        for inner in inner_graphs(node):
-            _lower_graph(inner, constants, {**sizes, **_sizes(inner)}, name)
-        try:
-            lowered.extend(_lowered(node, constants, sizes))
-        except _Refused as error:
-            raise ModelError(
-                f"{name}: node {node.name or node.output[0]!r} ({node.op_type}) cannot be written in opset "
-                f"17, the highest that TensorRT 8.6 reads: {error}. Write that part of the network "
-                "otherwise, or choose a newer --target."
-            ) from error
-    del graph.node[:]
-    graph.node.extend(lowered)
-    drop_unused(graph)
+class _Lowering:
+    """Rewrites graphs of one opset."""
 
+    def __init__(self, opset: int, name: str) -> None:
+        self._opset = opset
+        self._name = name
 
-def _lowered(node: onnx.NodeProto, constants: _Constants, sizes: _Sizes) -> Iterable[onnx.NodeProto]:
-    """The nodes that mean in opset 17 what a node means in opset 18."""
-    if node.domain not in ("", "ai.onnx"):
+    def graph(self, graph: onnx.GraphProto, outer: _Constants, sizes: _Sizes) -> None:
+        """Rewrites a graph and the subgraphs of its nodes."""
+        known = {**outer, **constants(graph)}
+        sizes = {**sizes, **{name: tuple(tensor.dims) for name, tensor in known.items()}}
+        lowered: list[onnx.NodeProto] = []
+        for node in graph.node:
+            for inner in inner_graphs(node):
+                self.graph(inner, known, {**sizes, **_sizes(inner)})
+            try:
+                lowered.extend(self._lowered(node, known, sizes))
+            except _Refused as error:
+                raise ModelError(
+                    f"{self._name}: node {node.name or node.output[0]!r} ({node.op_type}) cannot be written "
+                    f"in opset 17, the highest that TensorRT 8.6 reads: {error}. Write that part of the "
+                    "network otherwise, or choose a newer --target."
+                ) from error
+        del graph.node[:]
+        graph.node.extend(lowered)
+        drop_unused(graph)
+
+    def _lowered(self, node: onnx.NodeProto, known: _Constants, sizes: _Sizes) -> Iterable[onnx.NodeProto]:
+        """The nodes that mean in opset 17 what a node means in the model's."""
+        if not is_standard(node):
+            return [node]
+        # ReduceSum has had its axes as an input since opset 13.
+        if node.op_type.startswith("Reduce") and node.op_type != "ReduceSum":
+            return [_reduce(node, known)]
+        if node.op_type in _RULES:
+            return _RULES[node.op_type](node, sizes)
+        _check_form(node, self._opset)
         return [node]
-    # ReduceSum has had its axes as an input since opset 13.
-    if node.op_type.startswith("Reduce") and node.op_type != "ReduceSum":
-        return [_reduce(node, constants)]
-    if node.op_type in _RULES:
-        return _RULES[node.op_type](node, sizes)
-    known = onnx.defs.get_schema(node.op_type, 18)
-    if known.since_version > 17:
-        raise _Refused("the operator is new in opset 18, or was changed there")
-    return [node]
 
 
-def _reduce(node: onnx.NodeProto, constants: _Constants) -> onnx.NodeProto:
+def _check_form(node: onnx.NodeProto, opset: int) -> None:
+    """Refuses what opset 17 has no form of; takes away attributes that say what it does anyway."""
+    try:
+        old = onnx.defs.get_schema(node.op_type, LOWEST_OPSET)
+    except onnx.defs.SchemaError as error:
+        raise _Refused("the operator is newer than opset 17") from error
+    new = onnx.defs.get_schema(node.op_type, opset)
+    if new.since_version == old.since_version:
+        return
+    if node.op_type in _CHANGED or not old.min_input <= len(node.input) <= old.max_input:
+        raise _Refused("the operator was changed after opset 17")
+    for attribute in list(node.attribute):
+        if attribute.name in old.attributes:
+            continue
+        if not _says_nothing(attribute, new):
+            raise _Refused(f"its attribute {attribute.name!r} is newer than opset 17")
+        _remove(node, attribute.name)
+
+
+def _says_nothing(attribute: onnx.AttributeProto, schema: onnx.defs.OpSchema) -> bool:
+    """Whether an attribute has the value that stands for its absence."""
+    value = helper.get_attribute_value(attribute)
+    if attribute.name == "dilations":
+        return all(step == 1 for step in value)
+    default = schema.attributes[attribute.name].default_value
+    return bool(default.type) and helper.get_attribute_value(default) == value
+
+
+def _reduce(node: onnx.NodeProto, known: _Constants) -> onnx.NodeProto:
     axes = node.input[1] if len(node.input) > 1 else ""
-    if axes and axes not in constants:
+    if axes and axes not in known:
         raise _Refused("its axes are computed")
-    values = numpy_helper.to_array(constants[axes]).tolist() if axes else []
+    values = numpy_helper.to_array(known[axes]).reshape(-1).tolist() if axes else []
     if not values and _attribute(node, "noop_with_empty_axes", 0):
         if node.op_type not in _UNCHANGED:
             raise _Refused("it reduces no axes")
@@ -132,8 +180,21 @@ def _resize(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
         raise _Refused("it keeps the aspect ratio")
     if _attribute(node, "axes", None) is not None:
         raise _Refused("it names the axes that it resizes")
+    if _attribute(node, "coordinate_transformation_mode", b"half_pixel") == b"half_pixel_symmetric":
+        raise _Refused("its coordinates are 'half_pixel_symmetric'")
     for name in ("antialias", "keep_aspect_ratio_policy"):
         _remove(node, name)
+    return [node]
+
+
+def _grid_sample(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
+    shape = sizes.get(node.input[0])
+    if shape is not None and len(shape) != 4:
+        raise _Refused("it samples a volume")
+    mode = {b"linear": "bilinear", b"cubic": "bicubic"}.get(_attribute(node, "mode", b"linear"))
+    if mode:
+        _remove(node, "mode")
+        node.attribute.append(helper.make_attribute("mode", mode))
     return [node]
 
 
@@ -146,12 +207,53 @@ def _scatter(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
 
 def _mish(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
     """Mish(x) = x·tanh(softplus(x))."""
-    soft, bounded = f"{node.output[0]}_softplus", f"{node.output[0]}_tanh"
-    return [
-        helper.make_node("Softplus", node.input, [soft], name=f"{node.name}_softplus"),
-        helper.make_node("Tanh", [soft], [bounded], name=f"{node.name}_tanh"),
-        helper.make_node("Mul", [node.input[0], bounded], node.output, name=node.name),
-    ]
+    x, steps = node.input[0], _Steps(node)
+    steps.last("Mul", x, steps.add("Tanh", steps.add("Softplus", x)))
+    return steps.nodes
+
+
+def _gelu(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
+    """Gelu(x) = x·(1 + erf(x/√2))/2, or its approximation x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2."""
+    x, steps = node.input[0], _Steps(node)
+    if _attribute(node, "approximate", b"none") == b"none":
+        bent = steps.add("Erf", steps.add("Div", x, math.sqrt(2)))
+    else:
+        cube = steps.add("Mul", steps.add("Pow", x, 3.0), 0.044715)
+        bent = steps.add("Tanh", steps.add("Mul", steps.add("Add", x, cube), math.sqrt(2 / math.pi)))
+    steps.last("Mul", steps.add("Mul", x, steps.add("Add", bent, 1.0)), 0.5)
+    return steps.nodes
+
+
+class _Steps:
+    """Nodes in the place of one: their names and tensors are numbered, the last one has the node's own.
+
+    Args:
+        node: The node.
+    """
+
+    def __init__(self, node: onnx.NodeProto) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self._node = node
+
+    def add(self, kind: str, *inputs: str | float) -> str:
+        """Adds a node, with constants where inputs are numbers, and returns its output."""
+        step = f"{kind.lower()}_{len(self.nodes)}"
+        return self._add(kind, inputs, f"{self._node.output[0]}_{step}", f"{self._node.name}_{step}")
+
+    def last(self, kind: str, *inputs: str | float) -> None:
+        """Adds the node that makes what the whole makes."""
+        self._add(kind, inputs, self._node.output[0], self._node.name)
+
+    def _add(self, kind: str, inputs: Iterable[str | float], output: str, name: str) -> str:
+        names = [item if isinstance(item, str) else self._constant(item) for item in inputs]
+        self.nodes.append(helper.make_node(kind, names, [output], name=name))
+        return output
+
+    def _constant(self, value: float) -> str:
+        name = f"{self._node.output[0]}_constant_{len(self.nodes)}"
+        tensor = numpy_helper.from_array(np.array(value, np.float32), name)
+        self.nodes.append(helper.make_node("Constant", [], [name], name=name, value=tensor))
+        return name
 
 
 _RULES: Mapping[str, Callable[[onnx.NodeProto, _Sizes], list[onnx.NodeProto]]] = {
@@ -161,6 +263,8 @@ _RULES: Mapping[str, Callable[[onnx.NodeProto, _Sizes], list[onnx.NodeProto]]] =
     "ScatterND": _scatter,
     "ScatterElements": _scatter,
     "Mish": _mish,
+    "Gelu": _gelu,
+    "GridSample": _grid_sample,
 }
 
 
@@ -175,21 +279,13 @@ def _remove(node: onnx.NodeProto, name: str) -> None:
     node.attribute.extend(kept)
 
 
-def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    found = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        for attribute in node.attribute:
-            if node.op_type == "Constant" and attribute.name == "value":
-                found[node.output[0]] = attribute.t
-    return found
-
-
 def _sizes(graph: onnx.GraphProto) -> dict[str, tuple[int | None, ...]]:
     return {
         info.name: tuple(
             dim.dim_value if dim.HasField("dim_value") else None for dim in info.type.tensor_type.shape.dim
         )
         for info in (*graph.input, *graph.value_info, *graph.output)
+        if info.type.tensor_type.HasField("shape")
     }
 
 

@@ -14,10 +14,11 @@ import onnx
 __all__ = [
     "AVERAGES",
     "FUSED",
-    "QUANTIZED_OPERATORS",
     "WEIGHTED",
+    "adds_two",
     "commutes",
     "float_reason",
+    "is_quantized",
     "is_standard",
     "moved_outputs",
 ]
@@ -33,10 +34,9 @@ _GATES = ("Sigmoid", "HardSigmoid", "HardSwish", "Mish", "Swish", "Softplus")
 FUSED = frozenset((*_NORMS_AND_STEPS, *_GATES))
 """Operators that TensorRT fuses into a convolution before them; Sigmoid and HardSigmoid with their Mul."""
 
-_QDQ = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
-_INTEGER = ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
-QUANTIZED_OPERATORS = frozenset((*_QDQ, *_INTEGER))
-"""Operators of models that are quantized already."""
+_INTEGER = ("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat")
+# Of ONNX Runtime's own domain, beside QLinearAdd and its like.
+_RUNTIME = ("QGemm", "QAttention", "QEmbedLayerNormalization", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM")
 
 # Operators that a pair commutes with: their outputs hold values of their inputs and no others.
 _VIEWS = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
@@ -82,6 +82,31 @@ def is_standard(node: onnx.NodeProto) -> bool:
     False
     """
     return node.domain in _DOMAINS and bool(onnx.defs.has(node.op_type))
+
+
+def is_quantized(node: onnx.NodeProto) -> bool:
+    """Whether a node quantizes, dequantizes or computes in integers: ONNX's, ONNX Runtime's, TensorRT's own.
+
+    >>> is_quantized(onnx.helper.make_node("TRT_INT8QuantizeLinear", ["x", "s"], ["y"], domain="trt"))
+    True
+    >>> is_quantized(onnx.helper.make_node("MatMul", ["x", "w"], ["y"]))
+    False
+    """
+    kind = node.op_type
+    if kind.endswith(("QuantizeLinear", "DequantizeLinear")):
+        return True
+    return kind.startswith("QLinear") or kind in (*_INTEGER, *_RUNTIME)
+
+
+def adds_two(node: onnx.NodeProto) -> bool:
+    """Whether a node adds two tensors; exporters of Caffe2's time write a Sum, which the parser reads alike.
+
+    >>> adds_two(onnx.helper.make_node("Sum", ["a", "b"], ["y"]))
+    True
+    >>> adds_two(onnx.helper.make_node("Sum", ["a", "b", "c"], ["y"]))
+    False
+    """
+    return node.op_type in ("Add", "Sum") and len(node.input) == 2 and is_standard(node)
 
 
 def commutes(node: onnx.NodeProto) -> bool:

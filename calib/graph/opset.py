@@ -1,4 +1,4 @@
-"""Raising a model's operator set by real conversion."""
+"""Raising a model's operator set, or lowering it, by real conversion."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from google.protobuf.message import EncodeError
 from onnx import version_converter
 
 from calib.errors import ModelError
+from calib.graph.cache_model import without_large_weights
 from calib.graph.foreign import give_domain, take_domain
+from calib.graph.graph_view import label
 from calib.graph.intake import OnnxModel
+from calib.graph.lower_opset import LOWEST_OPSET, lower_to_17
 from calib.graph.old_resizing import NEW_RESIZE, mend_resizing
+from calib.graph.operators import is_standard
+from calib.graph.subgraphs import all_nodes
 from calib.graph.targets import Target
+from calib.graph.tensor_types import infer_tensors
 from calib.graph.whole_shapes import split_shape_ranges
 
 __all__ = ["QDQ_OPSET", "fit_opset", "raise_opset"]
@@ -19,6 +25,11 @@ QDQ_OPSET = 13
 """The first opset whose DequantizeLinear has an axis, which weights per channel need."""
 
 _QDQ_IR_VERSION = 7
+_IR_OF_17 = 8
+# Operator → the opset that gave it another meaning, which the converter does not mind.
+_MEANT_OTHERWISE = {"Hardmax": 13, "Scan": 9}
+# Later ones may change an operator's meaning in a way that is not known here.
+_KNOWN_OPSET = 25
 _CONVERSION_ERRORS = (
     RuntimeError,
     ValueError,
@@ -39,22 +50,50 @@ def fit_opset(model: OnnxModel, target: Target) -> tuple[onnx.ModelProto, list[s
         The copy, and a note for each thing that was changed or that is to know.
 
     Raises:
-        ModelError: The opset is higher than the target reads, or cannot be raised to the least.
+        ModelError: The opset is higher than the target reads and cannot be lowered, or is too low and cannot
+            be raised.
     """
-    if target.most_opset is not None and model.opset > target.most_opset:
-        raise ModelError(
-            f"{model.path} has opset {model.opset}; {target.name} reads up to {target.most_opset}, and "
-            f"lowering it is not safe. Export the network again with opset {target.most_opset} "
-            f"(torch.onnx.export(..., opset_version={target.most_opset})), or choose another --target."
-        )
-    proto, notes = raise_opset(model, target.least_opset)
+    too_high = target.most_opset is not None and model.opset > target.most_opset
+    proto, notes = _lowered(model, target) if too_high else raise_opset(model, target.least_opset)
     if target.whole_shapes and (split := split_shape_ranges(proto)):
         notes.append(f"{split} Shape nodes of a part of the axes split in two: {target.name} reads no part")
-    if target.sure_opset is not None and model.opset > target.sure_opset:
+    if target.sure_opset is not None and model.opset > target.sure_opset and not too_high:
         notes.append(
             f"opset {model.opset}: the first releases of {target.name} read up to {target.sure_opset}"
         )
     return proto, notes
+
+
+def _lowered(model: OnnxModel, target: Target) -> tuple[onnx.ModelProto, list[str]]:
+    most = target.most_opset
+    if most != LOWEST_OPSET or model.opset > _KNOWN_OPSET:
+        raise ModelError(
+            f"{model.path} has opset {model.opset}; {target.name} reads up to {most}, and lowering it is "
+            f"not safe. Export the network again with opset {most} "
+            f"(torch.onnx.export(..., opset_version={most})), or choose another --target."
+        )
+    proto = model.edited()
+    lower_to_17(proto, str(model.path), infer_tensors(proto)[1])
+    _check_types(model, proto)
+    notes = [f"opset lowered from {model.opset} to {most}, the highest that {target.name} reads"]
+    if proto.ir_version > _IR_OF_17:
+        notes.append(f"IR version lowered from {proto.ir_version} to {_IR_OF_17}: opset {most} came with it")
+        proto.ir_version = _IR_OF_17
+    return proto, notes
+
+
+def _check_types(model: OnnxModel, lowered: onnx.ModelProto) -> None:
+    """Refuses a model with types that operators have not had before, such as bfloat16."""
+    try:
+        light = without_large_weights(lowered)
+        give_domain(light)
+        onnx.shape_inference.infer_shapes(light, check_type=True)
+    except onnx.shape_inference.InferenceError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise ModelError(
+            f"{model.path} has opset {model.opset} and cannot be written in opset {LOWEST_OPSET}: {reason}. "
+            "Export the network again without that type, or choose another --target."
+        ) from error
 
 
 def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelProto, list[str]]:
@@ -75,6 +114,7 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
         return proto, []
     if model.opset == 0:
         raise ModelError(f"{model.path} does not use the standard ONNX operators; it cannot be quantized.")
+    _refuse_other_meanings(model, least)
     # The converter takes initializers for data where they are listed among the inputs, as IR 3 did.
     weights = {tensor.name for tensor in proto.graph.initializer}
     inputs = [info for info in proto.graph.input if info.name not in weights]
@@ -87,7 +127,7 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
         converted = version_converter.convert_version(proto, least)
         if model.opset < NEW_RESIZE:
             resizing = mend_resizing(converted)
-        onnx.checker.check_model(converted)
+        _check_converted(converted, proto)
     except _CONVERSION_ERRORS as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
@@ -105,6 +145,30 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
     if lost:
         notes.append(f"tensors that the new opset computes otherwise stay in float: {', '.join(lost[:5])}")
     return converted, notes
+
+
+def _refuse_other_meanings(model: OnnxModel, least: int) -> None:
+    for node in all_nodes(model.proto.graph):
+        since = _MEANT_OTHERWISE.get(node.op_type, 0)
+        if is_standard(node) and model.opset < since <= least:
+            raise ModelError(
+                f"{model.path} has opset {model.opset}; {_needing(least)} {least}, where {node.op_type} "
+                f"({label(node)}) means something else. Export the network again with opset {least} or "
+                "higher."
+            )
+
+
+def _check_converted(converted: onnx.ModelProto, before: onnx.ModelProto) -> None:
+    """Refuses what the converter made invalid; a fault that was there before is passed over."""
+    try:
+        onnx.checker.check_model(converted)
+    except onnx.checker.ValidationError as error:
+        try:
+            onnx.checker.check_model(before)
+        except onnx.checker.ValidationError as earlier:
+            if str(earlier) == str(error):
+                return
+        raise
 
 
 def _needing(least: int) -> str:

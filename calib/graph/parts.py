@@ -12,9 +12,9 @@ from onnx import helper
 from calib.errors import ModelError, UsageError
 from calib.graph.graph_view import label
 from calib.graph.intake import OnnxModel
-from calib.graph.opset import fit_opset
 from calib.graph.placement import plan_placement
 from calib.graph.qdq_writer import Pair, QdqWriter
+from calib.graph.quantizable import quantizable
 from calib.graph.targets import find_target
 
 __all__ = ["PARTS", "Part", "quantize_part"]
@@ -44,8 +44,9 @@ def quantize_part(
     """
     if part not in PARTS:
         raise UsageError(f"Unknown part {part!r}. Choose from {', '.join(PARTS)}.")
-    proto, _ = fit_opset(model, find_target("onnxruntime"))
-    plan = plan_placement(proto, cache, keep_float)
+    source = quantizable(model, find_target("onnxruntime"))
+    proto = source.proto
+    plan = plan_placement(proto, cache, keep_float, half=source.half)
     if not plan.weights:
         raise ModelError(f"Nothing in {model.path} can be quantized with this cache.")
     writer = QdqWriter(proto, cache)
@@ -84,7 +85,7 @@ class ClipWriter(_FloatWriter):
 
     def _arithmetic(self, tensor: str, scale: np.float32, restored: str) -> list[onnx.NodeProto]:
         ends = [
-            self._constant(f"{tensor}_{name}", np.array(scale * np.float32(step), np.float32))
+            self._constant(f"{tensor}_{name}", np.array(scale * np.float32(step), self._type_of(tensor)))
             for name, step in (("lowest", _LOWEST), ("highest", _HIGHEST))
         ]
         return [helper.make_node("Clip", [tensor, *ends], [restored], name=self._fresh(f"{tensor}_Clip"))]
@@ -94,7 +95,7 @@ class RoundWriter(_FloatWriter):
     """Rounds activations to multiples of their scale, half to even as QuantizeLinear, without cutting."""
 
     def _arithmetic(self, tensor: str, scale: np.float32, restored: str) -> list[onnx.NodeProto]:
-        step = self._constant(f"{tensor}_step", np.array(scale, np.float32))
+        step = self._constant(f"{tensor}_step", np.array(scale, self._type_of(tensor)))
         divided, rounded = self._fresh(f"{tensor}_divided"), self._fresh(f"{tensor}_rounded")
         return [
             helper.make_node(op, inputs, [output], name=self._fresh(f"{tensor}_{op}"))

@@ -2,23 +2,24 @@
 
 Pairs go on the inputs of operators with a weight, and on the skip input of a residual Add, so that
 the Add fuses into the convolution before it. An average pooling between pairs gets one too, which
-spares the engine a dequantized copy. Nothing goes between a convolution and what TensorRT
-fuses into it. Pairs that TensorRT moves to one tensor get one scale. NVIDIA's developer guide,
-"Q/DQ Layer-Placement Recommendations".
+spares the engine a dequantized copy, and so does a tensor that several quantized branches read.
+Nothing goes between a convolution and what TensorRT fuses into it. Pairs that TensorRT moves to one
+tensor get one scale. NVIDIA's developer guide, "Q/DQ Layer-Placement Recommendations".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
 
 from calib.errors import UsageError
 from calib.graph.attention import attention_in_float
+from calib.graph.branches import branch_places, moved_pairs
 from calib.graph.graph_view import GraphView, label
-from calib.graph.operators import WEIGHTED
+from calib.graph.operators import WEIGHTED, adds_two
 from calib.graph.placement_rules import (
     channel_axis,
     is_average,
@@ -27,6 +28,7 @@ from calib.graph.placement_rules import (
     weighted_obstacle,
 )
 from calib.graph.shared_scales import SharedScale, concat_warnings, share_scales
+from calib.graph.transposed import transposed_in_float
 
 __all__ = ["LeftFloat", "Plan", "WeightSite", "nodes_kept", "plan_placement"]
 
@@ -60,6 +62,7 @@ class Plan:
         left_float: Nodes with a weight, and residual Adds, that are not.
         shared: Tensors with one scale.
         warnings: What may cost accuracy or speed.
+        half: Activations in float16, whose scales are float16 too.
     """
 
     activations: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -68,6 +71,7 @@ class Plan:
     left_float: list[LeftFloat] = field(default_factory=list)
     shared: list[SharedScale] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    half: frozenset[str] = frozenset()
 
     def place(self, tensor: str, node: int, position: int) -> None:
         """Adds a place that reads a tensor through its pair."""
@@ -81,6 +85,8 @@ def plan_placement(
     *,
     share: bool = False,
     float_attention: bool = False,
+    float_conv_transpose: bool = False,
+    half: bool = False,
 ) -> Plan:
     """Decides what is quantized.
 
@@ -91,20 +97,27 @@ def plan_placement(
             them finds is left in float.
         share: Give one scale to tensors whose pairs TensorRT moves to one place.
         float_attention: Leave the multiplications of a network with attention in float.
+        float_conv_transpose: Leave transposed convolutions in float.
+        half: Quantize what is float16 too.
 
     Raises:
         UsageError: A regular expression is none, or finds nothing in the model.
     """
-    graph = GraphView(proto, scales)
+    graph = GraphView(proto, scales, half)
     kept = attention_in_float(graph) if float_attention else {}
+    kept.update(transposed_in_float(graph) if float_conv_transpose else {})
     kept.update(nodes_kept(graph.nodes, keep_float))
     plan = Plan()
     _place_weighted(plan, graph, kept)
     _place_skips(plan, graph, kept)
     _place_pools(plan, graph, kept)
+    branching = _place_branches(plan, graph, kept)
+    plan.half = frozenset(filter(graph.is_half, plan.activations))
     plan.scales = {tensor: scales[tensor] for tensor in plan.activations}
     if share:
         plan.shared, plan.warnings = share_scales(graph, plan.activations)
+    else:
+        plan.shared = list(_hand_on_scales(plan, graph, branching))
     plan.scales.update({tensor: group.scale for group in plan.shared for tensor in group.tensors})
     plan.warnings += concat_warnings(graph, plan.activations)
     return plan
@@ -125,7 +138,7 @@ def _place_weighted(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> No
 def _place_skips(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
     quantized = {site.node for site in plan.weights}
     for index, node in enumerate(graph.nodes):
-        skip = skip_input(node, graph, quantized) if node.op_type == "Add" else None
+        skip = skip_input(node, graph, quantized) if adds_two(node) else None
         if skip is None:
             continue
         reason = kept.get(index) or graph.obstacle(node.input[skip])
@@ -144,6 +157,27 @@ def _place_pools(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
         if pooled_input(node, graph, placed):
             plan.place(node.input[0], index, 0)
             placed.add((index, 0))
+
+
+def _place_branches(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> list[str]:
+    """Gives tensors that several quantized branches read one pair; which they are, in network order."""
+    placed = {place for places in plan.activations.values() for place in places}
+    found = branch_places(graph, placed, kept)
+    for tensor, places in found.items():
+        for index, position in places:
+            plan.place(tensor, index, position)
+    return list(reversed(found))
+
+
+def _hand_on_scales(plan: Plan, graph: GraphView, branching: Sequence[str]) -> Iterator[SharedScale]:
+    """The scales of branching tensors for what only moves their values, so that nothing is rescaled."""
+    given: set[str] = set()
+    for tensor in branching:
+        moved = [name for name in moved_pairs(tensor, graph, plan.activations) if name not in given]
+        given.update((tensor, *moved))
+        if moved:
+            names = (tensor, *moved)
+            yield SharedScale(graph.scales[tensor], names, tuple(graph.scales[name] for name in names))
 
 
 def nodes_kept(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> dict[int, str]:

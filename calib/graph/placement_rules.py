@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
+import numpy as np
 import onnx
 
-from calib.graph.graph_view import GraphView
-from calib.graph.operators import AVERAGES, FUSED, commutes, moved_outputs
-from calib.graph.weights import as_array
+from calib.graph.graph_view import COARSE, GraphView
+from calib.graph.operators import AVERAGES, FUSED, adds_two, commutes, is_standard, moved_outputs
+from calib.graph.weights import as_array, fits_half
 
 __all__ = [
     "adds_constant",
@@ -30,7 +31,7 @@ _GROUP_MULTIPLE = 4
 
 _FOLDED = ("BatchNormalization", "Identity", "Dropout")
 
-_RANK_KEPT = FUSED | {"Add", "Mul", "Concat", "MaxPool", "AveragePool", "Identity", "Dropout"}
+_RANK_KEPT = FUSED | {"Add", "Sum", "Mul", "Concat", "MaxPool", "AveragePool", "Identity", "Dropout"}
 
 
 def weighted_obstacle(node: onnx.NodeProto, graph: GraphView) -> str:
@@ -42,17 +43,23 @@ def weighted_obstacle(node: onnx.NodeProto, graph: GraphView) -> str:
     """
     data, weight = node.input[0], node.input[1]
     if data in graph.constants:
-        return f"its data input {data!r} is a constant"
+        return f"its first input {data!r} is a constant; pairs go on a weight that is the second"
     if weight not in graph.constants:
         return _no_constant(node, graph)
     tensor = graph.constants[weight]
-    if tensor.data_type != onnx.TensorProto.FLOAT:
+    half = graph.half and tensor.data_type == onnx.TensorProto.FLOAT16
+    if tensor.data_type != onnx.TensorProto.FLOAT and not half:
         kind = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
         return f"its weight {weight!r} is {kind}, not float32"
     if 0 in tensor.dims:
         return f"its weight {weight!r} has no elements"
     if len(tensor.dims) < 2:
         return f"its weight {weight!r} is a vector"
+    largest = float(np.abs(as_array(tensor)).max())
+    if not np.isfinite(largest):
+        return f"its weight {weight!r} holds infinities or NaN"
+    if half and largest > 0 and not fits_half(largest / 127):
+        return f"its float16 weight {weight!r} is at most {largest:.3g}, {COARSE}"
     return _group_obstacle(node, tensor.dims) or graph.obstacle(data)
 
 
@@ -71,10 +78,15 @@ def _group_obstacle(node: onnx.NodeProto, dims: Sequence[int]) -> str:
 def _no_constant(node: onnx.NodeProto, graph: GraphView) -> str:
     """The reason of a weight that is computed, or given from outside."""
     weight = node.input[1]
-    if node.op_type == "MatMul":
+    if node.op_type == "MatMul" and weight in graph.moving:
         return "it multiplies two activations"
     index = graph.producer.get(weight)
-    origin = "it is an input of the model" if index is None else f"{graph.nodes[index].op_type} computes it"
+    if index is not None:
+        origin = f"{graph.nodes[index].op_type} computes it"
+    else:
+        origin = (
+            "it is an input of the model" if weight in graph.moving else "it is stored as a sparse tensor"
+        )
     return f"its weight {weight!r} is no constant: {origin}"
 
 
@@ -126,7 +138,9 @@ def fused_convolution(tensor: str, graph: GraphView, quantized: set[int]) -> int
 
 def _folded_input(node: onnx.NodeProto, graph: GraphView) -> str:
     """The data of a node that is folded into a convolution before it; empty where it is no such node."""
-    if node.op_type == "Add":
+    if not is_standard(node):
+        return ""
+    if adds_two(node):
         data = [name for name in node.input if not _is_bias(name, graph)]
         return data[0] if len(data) == 1 else ""
     folded = node.op_type in _FOLDED and (node.op_type != "Dropout" or commutes(node))
@@ -157,7 +171,7 @@ def skip_input(node: onnx.NodeProto, graph: GraphView, quantized: set[int]) -> i
     itself in implicit INT8, and on an H200 the other choice made ResNet-18 6 % slower.
 
     Args:
-        node: An Add.
+        node: An Add, or a Sum of two.
         graph: Its graph.
         quantized: Indices of the nodes that run in INT8.
     """

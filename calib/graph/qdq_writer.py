@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -13,6 +13,7 @@ from calib.calibrators.amax import amax_of
 from calib.data import Array
 from calib.graph.graph_edit import FreshNames, drop_unread
 from calib.graph.graph_view import label
+from calib.graph.operators import adds_two
 from calib.graph.placement import Plan
 from calib.graph.weights import QuantizedWeight, as_array, constants, quantize_weight, round_scales
 
@@ -71,6 +72,7 @@ class QdqWriter:
         self._constants = constants(proto.graph)
         self._fresh = FreshNames(proto.graph).fresh
         self._before: dict[int, list[onnx.NodeProto]] = {}
+        self._half: frozenset[str] = frozenset()
 
     def apply(self, plan: Plan) -> list[Pair]:
         """Adds the nodes in topological order and redirects the readers.
@@ -78,6 +80,7 @@ class QdqWriter:
         Each pair stands right before the first node that reads it.
         """
         nodes = list(self._graph.node)
+        self._half = plan.half
         pairs = [
             self._activation(tensor, plan.scales[tensor], places, nodes)
             for tensor, places in plan.activations.items()
@@ -99,9 +102,11 @@ class QdqWriter:
         places: Sequence[tuple[int, int]],
         nodes: Sequence[onnx.NodeProto],
     ) -> Pair:
-        scale = np.float32(round_scales(np.array(value, np.float32)) if self._half_scales else value)
+        kind = self._type_of(tensor)
+        rounded = kind is np.float16 or self._half_scales
+        scale = np.float32(round_scales(np.array(value, np.float32)) if rounded else value)
         parameters = [
-            self._constant(f"{tensor}_scale", np.array(scale, np.float32)),
+            self._constant(f"{tensor}_scale", np.array(scale, kind)),
             self._constant(f"{tensor}_zero_point", np.array(0, np.int8)),
         ]
         quantized, restored = self._fresh(f"{tensor}_quantized"), self._fresh(f"{tensor}_dequantized")
@@ -127,8 +132,16 @@ class QdqWriter:
             own_scale=None if own == value else float(own),
         )
 
+    def _type_of(self, tensor: str) -> type[np.float16 | np.float32]:
+        """The float type of an activation, which its scale has too."""
+        return np.float16 if tensor in self._half else np.float32
+
     def _weight(self, name: str, axis: int, users: Sequence[int], nodes: Sequence[onnx.NodeProto]) -> Pair:
-        weight = quantize_weight(as_array(self._constants[name]), axis, half_scales=self._half_scales)
+        half = self._constants[name].data_type == onnx.TensorProto.FLOAT16
+        values = as_array(self._constants[name])
+        weight = quantize_weight(values, axis, half_scales=half or self._half_scales)
+        if half:
+            weight = replace(weight, scales=weight.scales.astype(np.float16))
         restored = self._fresh(f"{name}_dequantized")
         self._before.setdefault(min(users), []).extend(self._weight_nodes(name, weight, restored))
         for index in users:
@@ -176,6 +189,6 @@ def _state_kernel_shape(node: onnx.NodeProto, weight: Sequence[int]) -> None:
 
 def _rule(readers: Sequence[onnx.NodeProto]) -> str:
     kinds = (
-        "skip input of a residual Add" if n.op_type == "Add" else f"input of {n.op_type}" for n in readers
+        f"skip input of a residual {n.op_type}" if adds_two(n) else f"input of {n.op_type}" for n in readers
     )
     return ", ".join(dict.fromkeys(kinds))

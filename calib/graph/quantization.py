@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
+import onnx
+
 from calib.calibrators import CalibrationCache, read_sidecar
 from calib.calibrators.amax import amax_of
-from calib.errors import CacheError, ModelError, UsageError
+from calib.errors import CacheError, ModelError, UsageError, first_names
 from calib.files import check_writable
 from calib.graph.attention import Attention
 from calib.graph.cache_model import compare_names, lint_provenance
@@ -18,14 +20,20 @@ from calib.graph.external import check_model_path, write_model
 from calib.graph.graph_view import GraphView
 from calib.graph.half import convert_float16
 from calib.graph.intake import OnnxModel, load_model
-from calib.graph.opset import fit_opset
+from calib.graph.operators import WEIGHTED
 from calib.graph.placement import LeftFloat, Plan, plan_placement
 from calib.graph.qdq_writer import Pair, QdqWriter
-from calib.graph.targets import DEFAULT_TARGET, FloatType, Target, find_target, typed_target
+from calib.graph.quantizable import quantizable
+from calib.graph.subgraphs import nodes_inside
+from calib.graph.targets import DEFAULT_TARGET, FloatType, find_target, typed_target
+from calib.graph.transposed import ConvTranspose
 from calib.graph.validity import check_valid
-from calib.wording import counted
 
 __all__ = ["Pair", "QuantizedModel", "quantize", "quantize_model"]
+
+
+_OVERRULED = ("--attention int8", "--conv-transpose int8")
+"""What reasons say of a node that the target alone leaves in float."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ def quantize(
     share_scales: bool = False,
     float_type: FloatType = "fp32",
     attention: Attention = "auto",
+    conv_transpose: ConvTranspose = "auto",
 ) -> QuantizedModel:
     """Writes the scales of a calibration cache into a model as Q/DQ nodes.
 
@@ -85,6 +94,8 @@ def quantize(
             allow it: the strongly typed form of TensorRT's "best" precision.
         attention: What becomes of MatMul and Gemm in a network with attention: "int8", "float", or "auto":
             float for TensorRT 8.6, where pairs on them are slower than FP16.
+        conv_transpose: What becomes of transposed convolutions: "int8", "float", or "auto": float for
+            TensorRT 8.6, which builds wrong engines, or none, where their output is INT8.
 
     Returns:
         The model and what was placed; its notes say how well the cache fits.
@@ -110,6 +121,7 @@ def quantize(
         share_scales=share_scales,
         float_type=float_type,
         attention=attention,
+        conv_transpose=conv_transpose,
     )
     if out is not None:
         write_model(result.model, out)
@@ -150,6 +162,7 @@ def quantize_model(
     share_scales: bool = False,
     float_type: FloatType = "fp32",
     attention: Attention = "auto",
+    conv_transpose: ConvTranspose = "auto",
 ) -> QuantizedModel:
     """Adds Q/DQ nodes to a model: symmetric INT8, zero points 0, weights per channel, bias in float.
 
@@ -166,6 +179,7 @@ def quantize_model(
         float_type: As in ``quantize``; ``cache`` bounds the values as a calibration cache does, and as
             exact ranges if it is another mapping.
         attention: As in ``quantize``.
+        conv_transpose: As in ``quantize``.
 
     Raises:
         ModelError: The model is quantized already, its opset is none for the target, or nothing in it
@@ -175,29 +189,41 @@ def quantize_model(
     form = typed_target(find_target(target), float_type)
     half = float_type == "fp16"
     _refuse_quantized(model)
-    proto, notes = fit_opset(model, form)
-    in_float = _attention_in_float(attention, form)
-    plan = plan_placement(proto, cache, keep_float, share=share_scales, float_attention=in_float)
+    source = quantizable(model, form)
+    proto = source.proto
+    plan = plan_placement(
+        proto,
+        cache,
+        keep_float,
+        share=share_scales,
+        float_attention=_in_float("--attention", attention, form.float_attention),
+        float_conv_transpose=_in_float("--conv-transpose", conv_transpose, form.float_conv_transpose),
+        half=source.half,
+    )
     if not plan.weights:
-        raise ModelError(f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan)}")
+        raise ModelError(
+            f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan, proto)}"
+        )
     groups, subgraphs = explain_float(GraphView(proto, cache), plan)
     multiplies = any(node.op_type == "MatMul" for node in proto.graph.node)
     float_weights = multiplies and form.weights == "but for matmul"
     writer = QdqWriter(proto, cache, float_weights=float_weights, half_scales=half)
     pairs = tuple(writer.apply(plan))
     result = OnnxModel(model.path.with_suffix(".int8.onnx"), proto, model.external_files)
-    check_valid(result, "quantized")
+    check_valid(result, "quantized", model)
     left = tuple(plan.left_float)
     explanation = Explanation(pairs, left, groups, subgraphs, tuple(plan.shared), tuple(plan.warnings))
-    notes += explanation_notes(explanation)
-    quantized = QuantizedModel(result, pairs, left, tuple(notes), explanation, form.name)
+    notes = (*source.notes, *explanation_notes(explanation))
+    quantized = QuantizedModel(result, pairs, left, notes, explanation, form.name)
     return _with_half_rest(quantized, cache) if half else quantized
 
 
-def _attention_in_float(attention: str, target: Target) -> bool:
-    if attention not in get_args(Attention):
-        raise UsageError(f"--attention must be one of {', '.join(get_args(Attention))}, got {attention!r}.")
-    return target.float_attention if attention == "auto" else attention == "float"
+def _in_float(option: str, chosen: str, by_target: bool) -> bool:
+    """Whether what an option is about stays in float; all such options have the same words."""
+    choices = get_args(Attention)
+    if chosen not in choices:
+        raise UsageError(f"{option} must be one of {', '.join(choices)}, got {chosen!r}.")
+    return by_target if chosen == "auto" else chosen == "float"
 
 
 def _with_half_rest(quantized: QuantizedModel, cache: Mapping[str, float]) -> QuantizedModel:
@@ -209,29 +235,40 @@ def _with_half_rest(quantized: QuantizedModel, cache: Mapping[str, float]) -> Qu
 
 
 def _refuse_quantized(model: OnnxModel) -> None:
-    if not model.quantized_nodes:
-        return
-    tensors = model.quantized_tensors
-    example = f", the first of them {tensors[0]!r}" if tensors else ""
-    raise ModelError(
-        f"{model.path} already has {model.quantized_nodes} QuantizeLinear, DequantizeLinear or integer "
-        f"nodes, on {counted(len(tensors), 'tensor[s]')}{example}. Give the float model that it was "
-        "made from."
-    )
+    if model.quantized_nodes:
+        raise ModelError(
+            f"{model.path} already has {model.quantized_summary}. Give the float model that it was made from."
+        )
 
 
-def _why_nothing(plan: Plan) -> str:
+def _why_nothing(plan: Plan, proto: onnx.ModelProto) -> str:
     if not plan.left_float:
-        return "It has no Conv, ConvTranspose, Gemm or MatMul."
+        return _nothing_with_a_weight(proto)
     first = plan.left_float[0]
-    if any("--attention int8" in left.reason for left in plan.left_float):
+    if any(option in left.reason for left in plan.left_float for option in _OVERRULED):
         return (
             f"{first.op} {first.node!r}: {first.reason}. Build it in FP16 (calib build --precision fp16), or "
             "quantize it for another --target."
         )
     if all("float16" in left.reason for left in plan.left_float):
         return (
-            f"{first.op} {first.node!r}: {first.reason}. Q/DQ scales are float32, which float16 tensors "
-            "cannot have below opset 19. Give the float32 model; TensorRT makes FP16 of what stays in float."
+            f"{first.op} {first.node!r}: {first.reason}. Give the float32 model, of which the "
+            "builder's flag makes FP16, or choose --target tensorrt-10 or later, which read float16 scales."
         )
-    return f"For one, {first.op} {first.node!r}: {first.reason}. Does the cache belong to this model?"
+    ask = " Does the cache belong to this model?" if first.reason.startswith("no scale") else ""
+    return f"For one, {first.op} {first.node!r}: {first.reason}.{ask}"
+
+
+def _nothing_with_a_weight(proto: onnx.ModelProto) -> str:
+    """Where nodes with a weight are if not in the main graph, into which alone pairs go."""
+    inside = [node for outer in proto.graph.node for node in nodes_inside(outer)]
+    functions = [node for function in proto.functions for node in function.node]
+    none = "It has no Conv, ConvTranspose, Gemm or MatMul"
+    if any(node.op_type in WEIGHTED for node in functions):
+        return (
+            f"{none} but in its functions ({first_names([f.name for f in proto.functions])}). Put them into "
+            "the graph, calibrate and quantize that: onnx.inliner.inline_local_functions(onnx.load(PATH))."
+        )
+    return (
+        f"{none} but inside If, Loop or Scan." if any(n.op_type in WEIGHTED for n in inside) else f"{none}."
+    )

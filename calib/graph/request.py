@@ -174,8 +174,8 @@ def _chosen(dataset: Dataset, samples: int | None, seed: int | None) -> Dataset:
 def _refuse_quantized(model: OnnxModel) -> None:
     if model.quantized_nodes:
         raise ModelError(
-            f"{model.path} already has {model.quantized_nodes} QuantizeLinear and DequantizeLinear nodes. "
-            "Calibrate the float model that it was made from."
+            f"{model.path} already has {model.quantized_summary}. Calibrate the float "
+            "model that it was made from."
         )
 
 

@@ -39,6 +39,7 @@ class Target:
             which the builder folds.
         remark: What is to know about the runtime.
         float_attention: Whether the multiplications of a network with attention are faster in float.
+        float_conv_transpose: Whether transposed convolutions with an INT8 output cannot be trusted.
         whole_shapes: Whether its parser takes every Shape for that of all axes, whatever part is asked for.
     """
 
@@ -51,6 +52,7 @@ class Target:
     weights: Literal["int8", "but for matmul"]
     remark: str
     float_attention: bool = False
+    float_conv_transpose: bool = False
     whole_shapes: bool = False
 
 
@@ -68,6 +70,7 @@ _ALL = (
         "but for matmul",
         "Build with the INT8 flag set and without a calibrator.",
         float_attention=True,
+        float_conv_transpose=True,
         whole_shapes=True,
     ),
     Target(

@@ -10,7 +10,22 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-__all__ = ["QuantizedWeight", "as_array", "constants", "quantize_weight", "round_scales"]
+__all__ = [
+    "QuantizedWeight",
+    "as_array",
+    "constant_of",
+    "constants",
+    "fits_half",
+    "quantize_weight",
+    "round_scales",
+]
+
+_PLAIN = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+}
 
 _LEAST_HALF = 2.0**-17
 # 128 times a scale must be a float16 too.
@@ -39,12 +54,33 @@ def constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     """
     found = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        value = next((a.t for a in node.attribute if a.name == "value"), None)
-        if node.op_type == "Constant" and value is not None:
-            found[node.output[0]] = value
+        if node.op_type == "Constant":
+            value = constant_of(node)
+            if value is not None:
+                found[node.output[0]] = value
         elif node.op_type == "Identity" and node.input[0] in found:
             found[node.output[0]] = found[node.input[0]]
     return found
+
+
+def constant_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """What a Constant node holds, in whichever attribute; None where that is text, or sparse."""
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            return attribute.t
+        if attribute.name in _PLAIN:
+            value = np.array(onnx.helper.get_attribute_value(attribute), _PLAIN[attribute.name])
+            return numpy_helper.from_array(value, node.output[0])
+    return None
+
+
+def fits_half(scale: float) -> bool:
+    """Whether float16 holds a scale that ``round_scales`` rounds, and 128 times that.
+
+    >>> fits_half(0.1), fits_half(1e-6), fits_half(1000.0)
+    (True, False, False)
+    """
+    return _LEAST_HALF <= scale <= _MOST_HALF
 
 
 def round_scales(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -61,7 +97,7 @@ def round_scales(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     >>> round_scales(np.array([2.0**-26], np.float32)).tolist() == [2.0**-26]
     True
     """
-    if not _LEAST_HALF <= scales.max(initial=0) <= _MOST_HALF:
+    if not fits_half(float(scales.max(initial=0))):
         return scales
     halves = scales.astype(np.float16)
     low = halves.astype(np.float32) < scales

@@ -119,6 +119,18 @@ class PyTorchRunner:
         """Whether it runs on a GPU."""
         return bool(self._device.type == "cuda")
 
+    @property
+    def gpu(self) -> int | str | None:
+        """The GPU's PCI bus id, by which NVML knows it, or CUDA's number of it; None on the CPU."""
+        import torch
+
+        if not self.on_gpu:
+            return None
+        known: Any = torch.cuda.get_device_properties(self._device)
+        if not hasattr(known, "pci_bus_id"):
+            return int(self._device.index or 0)
+        return f"{known.pci_domain_id:08X}:{known.pci_bus_id:02X}:{known.pci_device_id:02X}.0"
+
     def _settings(self, place: str, compiled: bool) -> dict[str, str]:
         import torch
 

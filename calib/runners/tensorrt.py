@@ -17,7 +17,7 @@ from calib.runners.batch_times import BatchTimes
 from calib.runners.tensorrt_graph import GraphSlot
 from calib.runners.tensorrt_io import Bindings
 from calib.runners.tensorrt_profile import profile_layers
-from calib.runners.tensorrt_types import TensorSpec, read_specs, size_text
+from calib.runners.tensorrt_types import TensorSpec, read_specs, size_text, usual_feeds
 
 if TYPE_CHECKING:
     from calib.data import Array
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["TensorRTRunner"]
 
 _PRECISIONS = ("fp32", "fp16", "int8", "best")
+
+# An engine of another GPU of the same kind loads, and may be slow or wrong.
+_STRANGE = "different models of devices"
 
 
 class TensorRTRunner:
@@ -100,7 +103,7 @@ class TensorRTRunner:
             self._stack = stack.pop_all()
         self._open = True
         self.place: str = self.device.name
-        self.note = note if note is not None else f"{self._api.title} engine on {self.device.name}"
+        self.note = self._own_note() if note is None else note
         self.input_names: tuple[str, ...] = tuple(spec.name for spec in self._specs if spec.is_input)
         self.output_names: tuple[str, ...] = tuple(spec.name for spec in self._specs if not spec.is_input)
 
@@ -134,6 +137,11 @@ class TensorRTRunner:
             stack.callback(event.free)
         self._bindings = self._make_bindings()
         stack.callback(self._free_bindings)
+
+    def _own_note(self) -> str:
+        warned = [text for severity, text in self._log.lines if severity == "WARNING" and _STRANGE in text]
+        warning = f"; TensorRT warns: {warned[0]}" if warned else ""
+        return f"{self._api.title} engine on {self.device.name}{warning}"
 
     def _forget_engine(self) -> None:
         # The engine must go before its runtime, and both before the CUDA context.
@@ -250,8 +258,9 @@ class TensorRTRunner:
         if names := self._bindings.data_dependent:
             self._graph.refuse(f"the shape of {', '.join(names)} depends on the data")
             return
-        self._bindings.write(self._stream)
-        self._graph.prepare(self._bindings.key, self._enqueue, self._stream)
+        if not self._graph.fits(self._bindings.key):
+            self._bindings.write(self._stream)
+            self._graph.prepare(self._bindings.key, self._enqueue, self._stream)
 
     def _launch(self) -> None:
         if self._graph.captured:
@@ -289,6 +298,14 @@ class TensorRTRunner:
         finally:
             self._replace_bindings()
 
+    def usual_feeds(self) -> dict[str, Array]:
+        """A batch of noise in the shapes that the engine was tuned for, to time it without data.
+
+        Raises:
+            EngineError: The engine does not tell them.
+        """
+        return usual_feeds(self._specs)
+
     def _replace_bindings(self) -> None:
         self._free_bindings()
         self._bindings = self._make_bindings()
@@ -319,6 +336,11 @@ class TensorRTRunner:
     def graph_problem(self) -> str:
         """Why there is no CUDA graph though one was asked for; empty otherwise."""
         return self._graph.problem
+
+    @property
+    def gpu(self) -> str:
+        """The PCI bus id of the GPU, by which NVML knows it."""
+        return self.device.pci_bus_id
 
     @property
     def session_options(self) -> dict[str, str]:

@@ -42,6 +42,10 @@ class GraphSlot:
             return "on"
         return f"off: {self.problem}" if self.problem else "off"
 
+    def fits(self, key: Hashable) -> bool:
+        """Whether a graph is captured, with these things fixed."""
+        return self.captured and key == self._key
+
     def prepare(self, key: Hashable, enqueue: Callable[[], None], stream: Stream) -> None:
         """Captures the enqueue, unless it is captured already.
 
@@ -53,7 +57,7 @@ class GraphSlot:
         Raises:
             EngineError: The plain enqueue fails.
         """
-        if not self.wanted or (self.captured and key == self._key):
+        if not self.wanted or self.fits(key):
             return
         self.free()
         enqueue()

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from calib.data import Array
     from calib.engine.api import Api
 
-__all__ = ["Bounds", "TensorSpec", "check_names", "check_shape", "check_values", "read_specs", "size_text"]
+__all__ = [
+    "Bounds",
+    "TensorSpec",
+    "check_names",
+    "check_shape",
+    "check_values",
+    "read_specs",
+    "size_text",
+    "usual_feeds",
+]
 
 # trt.nptype has no INT64 in TensorRT 8, and numpy no type for BF16 and FP8.
 _TYPES = {
@@ -203,8 +212,41 @@ def check_values(spec: TensorSpec, array: Array) -> None:
         raise ValidationError(
             f"Input {spec.name!r} holds sizes: the engine's optimization profile allows "
             f"{list(spec.values.minimum)} to {list(spec.values.maximum)}, got {list(values)}. "
-            "Feed values within it, or build the engine again with a wider profile."
+            "Feed values within it, or build the engine again with --shapes "
+            f"{spec.name}:SMALLEST:USUAL:LARGEST, three lists of values such as 1x1:3x4:12x12."
         )
+
+
+def usual_feeds(specs: Iterable[TensorSpec]) -> dict[str, Array]:
+    """A batch of the shapes that an engine was tuned for, to time it without data.
+
+    Floats are noise, since zeros take less power; integers are 0, which every table of indices has; what is
+    true or false is true. Shape tensors hold the sizes that were tuned for.
+
+    Args:
+        specs: The engine's tensors.
+
+    Raises:
+        EngineError: The engine does not tell an input's usual shape, or a shape tensor's usual values.
+    """
+    random = np.random.default_rng(0)
+    return {spec.name: _usual(spec, random) for spec in specs if spec.is_input}
+
+
+def _usual(spec: TensorSpec, random: np.random.Generator) -> Array:
+    shape = spec.shape if spec.shapes is None else spec.shapes.optimum
+    if -1 in shape or (
+        spec.on_host and (spec.values is None or len(spec.values.optimum) != math.prod(shape))
+    ):
+        raise EngineError(
+            f"The engine does not tell what its input {spec.name!r} usually is. Time it with data: calib "
+            "validate --runner tensorrt, or TensorRTRunner.profile in Python."
+        )
+    if spec.on_host and spec.values is not None:
+        return np.array(spec.values.optimum, spec.dtype).reshape(shape)
+    if spec.dtype.kind == "f":
+        return random.standard_normal(shape, np.float32).astype(spec.dtype)
+    return np.full(shape, spec.dtype.kind == "b", spec.dtype)
 
 
 def _wider(spec: TensorSpec, shape: tuple[int, ...]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
 from calib.engine.build_request import ROUTES
 from calib.errors import UsageError
+from calib.graph.transposed import ConvTranspose
 
 __all__ = ["EngineOptions"]
 
@@ -25,6 +26,8 @@ class EngineOptions:
         level: Builder optimization level, 0 to 5; None for TensorRT's default.
         route: How INT8 is built: "implicit" from the calibration cache, "explicit" from a Q/DQ model, "auto"
             as the TensorRT here can, or "both".
+        conv_transpose: What becomes of transposed convolutions in INT8: "int8", "float", or "auto": float
+            before TensorRT 10, which builds wrong engines, or none, where their output is INT8.
         rest: What layers that are not INT8 may be computed in, in the INT8 engine: "fp16" or "fp32".
         workspace_mib: Largest scratch memory of a layer in MiB.
         timing_cache: Folder or file for timings of kernels.
@@ -39,6 +42,7 @@ class EngineOptions:
     shapes: tuple[str, ...] = ()
     level: int | None = None
     route: str = "auto"
+    conv_transpose: str = "auto"
     rest: str = "fp16"
     workspace_mib: int | None = None
     timing_cache: str | os.PathLike[str] | None = None
@@ -50,9 +54,13 @@ class EngineOptions:
     rebuilds: int = 1
 
     def __post_init__(self) -> None:
-        for name, value, known in (("route", self.route, _ROUTES), ("rest", self.rest, _RESTS)):
+        for option, value, known in (
+            ("--route", self.route, _ROUTES),
+            ("--rest", self.rest, _RESTS),
+            ("--conv-transpose", self.conv_transpose, get_args(ConvTranspose)),
+        ):
             if value not in known:
-                raise UsageError(f"--{name} must be one of {', '.join(known)}, got {value!r}.")
+                raise UsageError(f"{option} must be one of {', '.join(known)}, got {value!r}.")
         if not 1 <= self.rebuilds <= _MOST_BUILDS:
             raise UsageError(
                 f"--rebuilds is the number of builds of each engine, 1 to {_MOST_BUILDS}; got "

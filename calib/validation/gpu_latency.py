@@ -74,13 +74,13 @@ class GpuLatencyPlan:
 
     @classmethod
     def of(cls, plan: LatencyPlan, *, transfers: bool = False) -> GpuLatencyPlan:
-        """The plan of any runner, with a GPU's warm-up."""
+        """The plan of any runner, with a GPU's warm-up and as many rounds at least as trtexec times."""
         return cls(
             batch_size=plan.batch_size,
             count=plan.count,
             warmup=plan.warmup,
             seconds=plan.seconds,
-            minimum=plan.minimum,
+            minimum=max(plan.minimum, min(plan.count, cls.minimum)),
             transfers=transfers,
         )
 
@@ -141,12 +141,17 @@ class _Measurement:
         self._plan = plan
         self._now = now
         self._start = now()
+        self._warmed_ms = [0.0] * len(runners)
+
+    @property
+    def warmed_ms(self) -> tuple[float, ...]:
+        """The GPU time of each runner's warm-up."""
+        return tuple(self._warmed_ms)
 
     def warm_up(self) -> list[list[_Timed]]:
         """Runs each runner until it had its warm-up, or the time for it is over."""
-        plan = self._plan
+        plan, spent = self._plan, self._warmed_ms
         found: list[list[_Timed]] = [[] for _ in self._runners]
-        spent = [0.0] * len(self._runners)
         done = 0
         while cold := [
             index
@@ -203,7 +208,7 @@ def measure_gpu_latency(
         feeds: One batch for each runner.
         plan: How many batches and how long.
         labels: A name for each runner.
-        sampler: Samples the GPU during the timed rounds; None takes NVML's first GPU.
+        sampler: Samples the GPU during the timed rounds; None takes the GPU of the first runner.
         now: The clock of the budget, in seconds.
 
     Returns:
@@ -220,7 +225,7 @@ def measure_gpu_latency(
         )
     measurement = _Measurement(runners, feeds, plan, now)
     warmup = measurement.warm_up()
-    watch: Sampler = TelemetrySampler() if sampler is None else sampler
+    watch: Sampler = TelemetrySampler(getattr(runners[0], "gpu", 0)) if sampler is None else sampler
     with watch:
         timed = measurement.rounds()
     latencies = tuple(
@@ -232,7 +237,11 @@ def measure_gpu_latency(
         latencies,
         _ratios([runner.precision for runner in runners], labels, latencies, plan),
         telemetry,
-        (*_run_warnings(runners, labels, timed), *clock_warnings(telemetry)),
+        (
+            *_cold_warnings(labels, measurement.warmed_ms, plan.warmup_ms),
+            *_run_warnings(runners, labels, timed),
+            *clock_warnings(telemetry),
+        ),
     )
 
 
@@ -298,6 +307,15 @@ def _ratios(
         )
         for candidate, against in compare_pairs(precisions)
     )
+
+
+def _cold_warnings(labels: Sequence[str], warmed_ms: Sequence[float], wanted_ms: float) -> list[str]:
+    return [
+        f"{label}: there was time for {warmed:.0f} ms of warm-up on the GPU instead of {wanted_ms:.0f} ms: "
+        "clocks may not have been up. Give it more time with --latency-seconds."
+        for label, warmed in zip(labels, warmed_ms, strict=True)
+        if warmed < wanted_ms
+    ]
 
 
 def _run_warnings(

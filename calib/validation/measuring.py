@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING
 
-from calib.data import Array
+from calib.data import Array, Batch
 from calib.progress import track
 from calib.runners import carrying
 from calib.validation.comparison import Comparison
+from calib.validation.engine_shapes import fixed_batch
 from calib.validation.latency import LatencyPlan
 from calib.validation.options import Options
 from calib.validation.peers import PeerFindings, Peers, find_peers, make_peers, rebuild, shared_runners
@@ -74,12 +75,13 @@ class Measurement:
         self._calibrations = calibrations
         self._options = options
         self._builder = builder
+        self._fixed_batch = fixed_batch(model, options)
 
     def run(self) -> Measured:
         """Opens every run, passes the data through all of them, times them, and closes them."""
         with ExitStack() as stack:
             variants = []
-            for variant in make_variants(self._model, self._options, self._calibrations):
+            for variant in make_variants(self._model, self._options, self._calibrations, self._every_feeds):
                 stack.enter_context(variant.runner)
                 variants.append(variant)
             rebuilt = rebuild(variants, self._options.engine.rebuilds, stack)
@@ -109,7 +111,7 @@ class Measurement:
         simulations: Simulations,
         every: Sequence[Variant],
     ) -> tuple[Comparison, tuple[Peers, ...]]:
-        dataset, fixed = self._subject.dataset, self._model.fixed_batch
+        dataset = self._subject.dataset
         asked = [*every, *(simulated for simulated, _ in simulations)]
         carried = carrying([variant.runner for variant in asked], dataset.state)
         runners = shared_runners(asked, carried, bool(rebuilt) or bool(simulations))
@@ -122,18 +124,28 @@ class Measurement:
             context=self._subject.context(self._model.metadata),
         )
         peers = make_peers(comparison, runners, variants, rebuilt, simulations)
-        size = size_of_batches(dataset, self._options.batch_size, fixed)
-        pairs = batches(dataset, size, fixed)
-        for batch, fed in track(pairs, ceil(len(dataset) / size), "Validating"):
+        for batch, fed in self._batches("Validating"):
             feeds = self._builder.feeds(fed)
             comparison.add(batch, feeds, len(fed))
             for one in peers:
                 one.add(batch, feeds, len(fed))
         return comparison, peers
 
+    def _batches(self, title: str) -> Iterator[tuple[Batch, Batch]]:
+        """Every batch of the data, with the one that is fed for it."""
+        dataset, fixed = self._subject.dataset, self._fixed_batch
+        size = size_of_batches(dataset, self._options.batch_size, fixed)
+        return track(batches(dataset, size, fixed), ceil(len(dataset) / size), title)
+
+    def _every_feeds(self) -> Iterator[dict[str, Array]]:
+        """What will be run: the timed batch, then the data."""
+        yield self._latency_feeds
+        for _, fed in self._batches("Reading shapes"):
+            yield self._builder.feeds(fed)
+
     @property
     def _latency_plan(self) -> LatencyPlan:
-        plan, fixed = self._options.latency, self._model.fixed_batch
+        plan, fixed = self._options.latency, self._fixed_batch
         return plan if fixed is None else replace(plan, batch_size=fixed)
 
     @cached_property

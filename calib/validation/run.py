@@ -13,6 +13,7 @@ from calib.data.task_options import TaskOptions
 from calib.files import check_writable
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.engine_options import EngineOptions
+from calib.validation.engine_shapes import fixed_batch
 from calib.validation.environment import describe_environment
 from calib.validation.latency import LatencyPlan, latency_warnings
 from calib.validation.measuring import Measured, Measurement
@@ -235,18 +236,16 @@ class _ValidationRun:
         )
 
     def _batch_notes(self) -> tuple[str, ...]:
-        fixed, state = self._model.fixed_batch, self._subject.dataset.state
+        fixed, state = fixed_batch(self._model, self._options), self._subject.dataset.state
         if state:
             return (f"State is carried ({', '.join(state)}): samples were run one at a time, in order.",)
         if fixed is None or fixed == self._options.batch_size == self._options.latency.batch_size:
             return ()
         missing = -len(self._subject.dataset) % fixed
-        filled = (
-            f"; the last batch was filled up with {counted(missing, 'repeat[s]')}, not counted"
-            if missing
-            else ""
-        )
-        return (f"The model insists on batches of {fixed}, which was used throughout{filled}.",)
+        repeats = counted(missing, "repeat[s]")
+        filled = f"; the last batch was filled up with {repeats}, not counted" if missing else ""
+        who = "--shapes" if self._model.fixed_batch is None else "The model"
+        return (f"{who} insists on batches of {fixed}, which was used throughout{filled}.",)
 
     def _runs(self, found: Measured) -> tuple[PrecisionRun, ...]:
         rows = zip(

@@ -14,6 +14,7 @@ from calib.validation.variants import Variant
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel
+    from calib.graph.transposed import ConvTranspose
 
 __all__ = ["Simulations", "simulate", "simulation_sentence"]
 
@@ -48,10 +49,20 @@ def simulate(
     for calibration in calibrations:
         built = tuple(one for one in variants if one.engine is not None and one.scales is calibration.cache)
         if built:
-            simulated = make_simulation(model, calibration, options)
+            simulated = make_simulation(model, calibration, options, _conv_transpose(options, built))
             stack.enter_context(simulated.runner)
             found.append((simulated, built))
     return found
+
+
+def _conv_transpose(options: Options, built: Sequence[Variant]) -> ConvTranspose:
+    """What transposed convolutions are in the engines, which come of one TensorRT and the same options."""
+    from calib.engine.float_layers import floats_transposed
+
+    records = (one.engine.record for one in built if one.engine is not None)
+    chosen = options.engine.conv_transpose
+    floats = any(floats_transposed(chosen, record.flavour, record.tensorrt) for record in records)
+    return "float" if floats else "int8"
 
 
 def simulation_sentence(found: SimulationDifference) -> str:

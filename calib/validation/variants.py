@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from calib.runners import RecordedRunner
+from calib.validation.engine_shapes import Feeds
 from calib.validation.naming import RunName
 from calib.validation.options import Options
 from calib.validation.provenance import Calibration
@@ -57,7 +58,7 @@ class Variant:
 
 
 def make_variants(
-    model: OnnxModel, options: Options, calibrations: Sequence[Calibration]
+    model: OnnxModel, options: Options, calibrations: Sequence[Calibration], feeds: Feeds | None = None
 ) -> Iterator[Variant]:
     """Makes the runs of a validation, one after another, and opens their runners.
 
@@ -68,13 +69,14 @@ def make_variants(
         model: The FP32 model.
         options: Precisions, runner and what they need.
         calibrations: The scales for "int8", which is made once with each.
+        feeds: Makes every batch; read where engines are built for shapes that only the data tell.
 
     Raises:
         UsageError: "int8" without scales.
         ModelError: The model cannot be converted or run.
         MissingExtraError: The runner's software is not installed.
     """
-    own = _MAKERS[options.runner](model, options, calibrations)
+    own = _MAKERS[options.runner](model, options, calibrations, feeds)
     if options.runner == "onnxruntime":
         yield from own
         return
@@ -92,26 +94,32 @@ def make_variants(
 
 
 def _onnxruntime(
-    model: OnnxModel, options: Options, calibrations: Sequence[Calibration]
+    model: OnnxModel, options: Options, calibrations: Sequence[Calibration], _: Feeds | None
 ) -> Iterator[Variant]:
     from calib.validation import variants_onnxruntime
 
     return variants_onnxruntime.make(model, options, calibrations)
 
 
-def _pytorch(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]) -> Iterator[Variant]:
+def _pytorch(
+    model: OnnxModel, options: Options, calibrations: Sequence[Calibration], _: Feeds | None
+) -> Iterator[Variant]:
     from calib.validation import variants_pytorch
 
     return variants_pytorch.make(model, options, calibrations)
 
 
-def _tensorrt(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]) -> Iterator[Variant]:
+def _tensorrt(
+    model: OnnxModel, options: Options, calibrations: Sequence[Calibration], feeds: Feeds | None
+) -> Iterator[Variant]:
     from calib.validation import variants_tensorrt
 
-    return variants_tensorrt.make(model, options, calibrations)
+    return variants_tensorrt.make(model, options, calibrations, feeds)
 
 
-_MAKERS: Mapping[str, Callable[[OnnxModel, Options, Sequence[Calibration]], Iterator[Variant]]] = {
+_Maker = Callable[["OnnxModel", Options, Sequence[Calibration], "Feeds | None"], Iterator[Variant]]
+
+_MAKERS: Mapping[str, _Maker] = {
     "onnxruntime": _onnxruntime,
     "pytorch": _pytorch,
     "tensorrt": _tensorrt,

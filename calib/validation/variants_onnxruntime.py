@@ -16,6 +16,7 @@ from calib.wording import counted
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel, QuantizedModel
+    from calib.graph.transposed import ConvTranspose
 
 __all__ = ["make", "make_reference", "make_simulation"]
 
@@ -39,7 +40,7 @@ def make(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]
         if not calibrations:
             raise UsageError("INT8 needs a calibration cache.")
         # True of every calibration, and said of the first.
-        warnings = _attention(model)
+        warnings = _in_float_for_tensorrt_8(model)
         for calibration in calibrations:
             for variant in _int8(model, calibration, options):
                 yield replace(variant, warnings=(*variant.warnings, *warnings))
@@ -59,17 +60,26 @@ def make_reference(model: OnnxModel, options: Options) -> Variant:
     return _float(model, "fp32", (), options.threads)
 
 
-def make_simulation(model: OnnxModel, calibration: Calibration, options: Options) -> Variant:
+def make_simulation(
+    model: OnnxModel, calibration: Calibration, options: Options, conv_transpose: ConvTranspose = "int8"
+) -> Variant:
     """The simulation of INT8 that an engine of the same scales is compared with.
 
     Args:
         model: The FP32 model.
         calibration: The scales.
         options: Nodes that stay in float, threads.
+        conv_transpose: What transposed convolutions are in the engine.
     """
     from calib.graph import quantize_model
 
-    quantized = quantize_model(model, calibration.cache, options.keep_float, target="onnxruntime")
+    quantized = quantize_model(
+        model,
+        calibration.cache,
+        options.keep_float,
+        target="onnxruntime",
+        conv_transpose=conv_transpose,
+    )
     found = _simulated(quantized, calibration, options.threads)
     return replace(found, name=replace(calibration.run, form="simulation"))
 
@@ -149,16 +159,23 @@ def _simulated(quantized: QuantizedModel, calibration: Calibration, threads: int
     return _variant(calibration.run, runner, description, len(quantized.pairs), warnings)
 
 
-def _attention(model: OnnxModel) -> tuple[str, ...]:
-    """That TensorRT 8.6 gets another model, where the network has attention."""
-    from calib.graph import count_attention
+def _in_float_for_tensorrt_8(model: OnnxModel) -> tuple[str, ...]:
+    """That TensorRT 8.6 gets another model, where the network has attention or transposed convolutions."""
+    from calib.graph import count_attention, count_transposed
 
-    count = count_attention(model)
-    if not count:
+    attention, transposed = count_attention(model), count_transposed(model)
+    found = []
+    if attention:
+        nodes = counted(attention, "node[s]")
+        found.append(f"{nodes} of attention, or around it, in float, which it runs faster in FP16")
+    if transposed:
+        count = counted(transposed, "transposed convolution[s]")
+        found.append(f"{count} in float, which it gets wrong in INT8")
+    if not found:
         return ()
     return (
         "INT8 is simulated as TensorRT 10 and 11 compute it. For TensorRT 8.6 calib quantize leaves "
-        f"{counted(count, 'node[s]')} of attention, or around it, in float, which it runs faster in FP16.",
+        f"{'; and '.join(found)}.",
     )
 
 

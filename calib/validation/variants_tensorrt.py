@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from calib.errors import UsageError
 from calib.validation.engine_options import EngineOptions
+from calib.validation.engine_shapes import Feeds, engine_shapes
 from calib.validation.naming import RunName
 from calib.validation.options import Options
 from calib.validation.provenance import Calibration
 from calib.validation.variants import Variant
 
 if TYPE_CHECKING:
-    from calib.engine import Engine
+    from calib.engine import Api, Engine
     from calib.graph import OnnxModel
     from calib.runners import TensorRTRunner
 
@@ -25,47 +26,59 @@ _HARMLESS = ("INT64 weights", "Check verbose logs", "If this is not the desired 
 _RESTS = {"fp16": "best", "fp32": "int8"}
 
 
-def make(model: OnnxModel, options: Options, calibrations: Sequence[Calibration]) -> Iterator[Variant]:
+def make(
+    model: OnnxModel, options: Options, calibrations: Sequence[Calibration], feeds: Feeds | None = None
+) -> Iterator[Variant]:
     """Builds an engine for each precision, one after another, and loads it.
 
     Args:
         model: The FP32 model.
         options: Precisions, batch sizes, and how engines are built.
         calibrations: The scales for "int8", which is built once with each, by each route.
+        feeds: Makes every batch, by which shapes are found that neither model nor options say.
 
     Raises:
         UsageError: "int8" without scales.
+        CacheError: TensorRT or the model does not take a cache; it is told before anything is built.
         EngineError: No GPU, or TensorRT cannot build or load an engine.
         MissingExtraError: TensorRT is not installed.
     """
-    chosen = options.engine
-    shapes = chosen.shapes or _batch_shapes(model, options)
+    from calib.engine.api import load_api
+
+    chosen, api = options.engine, load_api()
+    if "int8" in options.precisions:
+        _check_caches(api, model, chosen, calibrations)
+    shapes = chosen.shapes or engine_shapes(model, options, feeds)
     for precision in options.precisions:
         if precision != "int8":
             yield _variant(model, RunName(precision, runner="tensorrt"), chosen, shapes, {})
             continue
-        if not calibrations:
-            raise UsageError("INT8 needs a calibration cache.")
         for calibration in calibrations:
             for route in chosen.routes():
                 form = "Q/DQ" if route == "explicit" and chosen.route == "both" else ""
                 name = replace(calibration.run, runner="tensorrt", form=form)
-                scales = {"cache": calibration.cache, "route": route, "keep_float": options.keep_float}
+                scales = {
+                    "cache": calibration.cache,
+                    "route": route,
+                    "keep_float": options.keep_float,
+                    "conv_transpose": chosen.conv_transpose,
+                }
                 yield _variant(model, name, chosen, shapes, scales)
 
 
-def _batch_shapes(model: OnnxModel, options: Options) -> tuple[str, ...]:
-    """A range for each input whose batch alone is dynamic, from the batches that will be run."""
-    largest = max(options.batch_size, options.latency.batch_size)
-    usual = options.latency.batch_size if options.latency.count else options.batch_size
-    found = []
-    for spec in model.inputs:
-        rest = spec.shape[1:]
-        if not spec.shape or isinstance(spec.shape[0], int) or not all(isinstance(n, int) for n in rest):
-            return ()
-        sizes = ("x".join(map(str, (batch, *rest))) for batch in (1, usual, largest))
-        found.append(f"{spec.name}:{':'.join(sizes)}")
-    return tuple(found)
+def _check_caches(
+    api: Api, model: OnnxModel, chosen: EngineOptions, calibrations: Sequence[Calibration]
+) -> None:
+    """INT8 is built last, minutes after the rest: what is wrong with its caches is told at once."""
+    from calib.engine.build_request import BuildRequest
+    from calib.engine.preparation import Scales, check_scales
+
+    if not calibrations:
+        raise UsageError("INT8 needs a calibration cache.")
+    for calibration in calibrations:
+        for route in chosen.routes():
+            request = BuildRequest(precision=_RESTS[chosen.rest], route=route)
+            check_scales(api, request, model, Scales(calibration.cache, calibration.path))
 
 
 def _variant(

@@ -32,7 +32,7 @@ def one(what: str, problems: dict[str, str | None], gpus: GpuProbe) -> Ability:
 @pytest.mark.usefixtures("everything")
 def test_all_can_be_done() -> None:
     abilities = judge(dict(HERE), T4)
-    assert len(abilities) == 19
+    assert len(abilities) == 21
     assert all(ability.able for ability in abilities)
     assert all(ability.missing == () and ability.install is None for ability in abilities)
 
@@ -59,6 +59,15 @@ def test_all_can_be_done() -> None:
 def test_what_is_missing_is_named(what: str, missing: tuple[str, ...], install: str) -> None:
     found = one(what, dict.fromkeys(HERE, "not installed"), NO_GPU)
     assert found == Ability(what, False, missing, install)
+
+
+@pytest.mark.usefixtures("everything")
+@pytest.mark.parametrize(("version", "able"), [("10.16.1", True), ("11.4.0", False)])
+def test_tensorrts_own_calibrators_ended_with_10(version: str, able: bool) -> None:
+    found = TensorRTInfo("tensorrt", installed=True, usable=True, version=version, calibrators=able)
+    native = next(one for one in judge(dict(HERE), T4, found) if one.what == "calib calibrate --native")
+    why = f"TensorRT {version} has no calibrators: they ended with TensorRT 10"
+    assert (native.able, native.missing) == (able, () if able else (why,))
 
 
 @pytest.mark.usefixtures("everything")

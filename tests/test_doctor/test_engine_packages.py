@@ -83,6 +83,12 @@ def test_another_package_with_the_same_module_counts(installed: Install) -> None
     assert "onnxruntime" not in names
 
 
+def test_the_bindings_are_all_of_cuda_python_that_is_needed(installed: Install) -> None:
+    installed({"cuda-bindings": "13.5.0"})
+    row = next(row for row in inspect_packages() if row.extra == "cuda-python")
+    assert (row.name, row.version, row.install) == ("cuda-bindings", "13.5.0", None)
+
+
 def test_tensorrt_without_a_package_counts(installed: Install) -> None:
     found = tensorrt("10.3.0", distribution=None)
     row = next(row for row in inspect_packages(found) if row.name == "tensorrt")
@@ -140,6 +146,7 @@ def test_python_with_tensorrt_8(
         ("tensorrt-cu12", "13.0", False),
         ("tensorrt", "12.4", False),
         ("tensorrt-cu13", None, False),
+        ("tensorrt-cu13-bindings", "12.4", True),
     ],
 )
 def test_driver_too_old_for_tensorrt(
@@ -148,7 +155,7 @@ def test_driver_too_old_for_tensorrt(
     gpu = GpuInfo(0, "NVIDIA L4", driver="550.54", cuda=cuda)
     lines = find_conflicts(tensorrt("10.16.1", distribution=distribution), (gpu,))
     expected = (
-        "tensorrt-cu13 needs a driver that serves CUDA 13, but driver 550.54 serves 12.4. "
+        f"{distribution} needs a driver that serves CUDA 13, but driver 550.54 serves 12.4. "
         "Update the driver, or install tensorrt-cu12."
     )
     assert list(lines) == [expected] * fails

@@ -14,6 +14,7 @@ from fake_tensorrt import make_tensorrt
 
 from calib.engine import api as api_module
 from calib.engine.api import FEATURES, Api, capture_log, load_api
+from calib.engine.detect import GpuInfo
 from calib.errors import EngineError, MissingExtraError, UsageError
 
 
@@ -79,6 +80,25 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch, flav
         MissingExtraError, match=rf"needs {flavour}, which is not installed.*int8-calib\[{extra}\]"
     ):
         load_api(flavour)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "flavour", "told"),
+    [
+        ((), "tensorrt", True),
+        ((), "tensorrt_rtx", False),
+        ((GpuInfo(0, "NVIDIA L4"),), "tensorrt", False),
+    ],
+)
+def test_where_a_gpu_is_missing_too_installing_is_not_all(
+    monkeypatch: pytest.MonkeyPatch, gpus: tuple[GpuInfo, ...], flavour: str, told: bool
+) -> None:
+    monkeypatch.setattr(api_module, "_import_one", lambda name: None)
+    monkeypatch.setattr(api_module, "detect_gpus", lambda: gpus)
+    with pytest.raises(MissingExtraError) as caught:
+        load_api(flavour)
+    assert ("needs an NVIDIA GPU too, and nvidia-smi shows none here" in str(caught.value)) is told
+    assert ("calib build --rtx" in str(caught.value)) is told
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from engine_fakes import FakeDevice, InstallTensorRT
@@ -11,8 +13,9 @@ from networks import conv_relu_gemm, save
 
 import calib
 from calib.engine import target_device
-from calib.engine.faults import find_hints
-from calib.errors import EngineError, MissingExtraError
+from calib.engine.faults import find_hints, no_gpu_reason, parser_faults
+from calib.errors import EngineError, MissingExtraError, UsageError
+from calib.graph import load_model
 
 
 def test_an_input_that_holds_sizes(
@@ -23,7 +26,7 @@ def test_an_input_that_holds_sizes(
     install_tensorrt("8.6.0")
     monkeypatch.setattr(fake_tensorrt._Tensor, "is_shape_tensor", True, raising=False)
     monkeypatch.setattr(fake_tensorrt._Tensor, "__setattr__", _keep_shape_tensor)
-    with pytest.raises(EngineError, match=r"Input 'x' of .* holds sizes of other tensors \(a shape tensor\)"):
+    with pytest.raises(UsageError, match=r"Input 'x' of .* holds sizes of other tensors .*--shapes x:VALUES"):
         calib.build(network)
 
 
@@ -54,6 +57,10 @@ def test_no_gpu(install_tensorrt: InstallTensorRT, network: Path, monkeypatch: p
     [
         (35, "error 35, the driver is too old for the CUDA that TensorRT was built with"),
         (100, "error 100, no GPU is visible"),
+        (2, "error 2, the GPU's memory is full"),
+        (3, "error 3, the driver cannot be initialized"),
+        (46, "error 46, the GPU is taken"),
+        (804, "error 804, the driver is too old for the CUDA compatibility package"),
         (4711, "CUDA initialization failure with error: 4711"),
     ],
 )
@@ -99,6 +106,22 @@ def test_a_node_without_a_name_is_named_by_its_output(
     install_tensorrt("8.6.0").parse_errors = [("INVALID_NODE", "no", 1)]
     with pytest.raises(EngineError, match=r"Relu 'r1' \(node 1\): no \[INVALID_NODE\]"):
         calib.build(save(proto, tmp_path / "net.onnx"))
+
+
+class NamedError:
+    """A ``trt.ParserError`` of TensorRT 10 and later, of a node inside of a subgraph."""
+
+    code = staticmethod(lambda: "ErrorCode.INVALID_NODE")
+    desc = staticmethod(lambda: "no")
+    node = staticmethod(lambda: 99)
+    node_name = staticmethod(lambda: "strange")
+    node_operator = staticmethod(lambda: "MyOp")
+
+
+def test_a_node_of_a_subgraph_has_a_name_though_the_graph_has_no_such_number(network: Path) -> None:
+    parser = SimpleNamespace(num_errors=1, get_error=lambda index: NamedError())
+    (fault,) = parser_faults(parser, load_model(network))
+    assert str(fault) == "MyOp 'strange' (node 99): no [INVALID_NODE]"
 
 
 def test_an_error_of_no_node(install_tensorrt: InstallTensorRT, network: Path) -> None:
@@ -173,11 +196,65 @@ def test_a_builder_that_raises(install_tensorrt: InstallTensorRT, network: Path)
         ("Network has dynamic or shape inputs, but no optimization profile has been defined.", "--shapes"),
         ("TensorRT only supports symmetric quantization. The zero point for the", "symmetric scales only"),
         ("Scale coefficients must all be positive", "zero or negative"),
+        (
+            "Assertion failed: creator && getPluginCreatorVersion(creator) == CreatorVersion::kV3ONE: "
+            "NonZero plugin creator version 1 was not found in plugin registry.",
+            "plug-in",
+        ),
+        (
+            "Tactic Selection: no tactics to implement the operation within workspace limit. Consider "
+            "increase the allowed workspace size if applicable.",
+            "raise --workspace",
+        ),
+        (
+            "Unable to load library: libnvinfer_lean.so.1: libnvinfer_lean.so.1: cannot open shared object "
+            "file: No such file or directory",
+            "leave --version-compatible out",
+        ),
+        (
+            "Unable to load library: libnvinfer_builder_resource.so.8.6.0: cannot open shared object file",
+            "LD_LIBRARY_PATH",
+        ),
+        (
+            "Cannot compile operation '/fc1/Gemm' for Turing (SM75): FP32 GEMM is not supported.",
+            "--precision fp16 or best",
+        ),
+        ("Target GPU SM 120 is not supported by this TensorRT release.", "no kernels for this GPU"),
+        (
+            "1: [caskUtils.cpp::trtSmToCask::193] Internal Error (Unsupported SM: 0x601)",
+            "no kernels for this GPU",
+        ),
+        ("cudaError: no kernel image is available for execution on the device", "no kernels for this GPU"),
+        ("Tactic Device request: 9472MB Available: 8113MB. Device memory is insufficient", "memory is full"),
+        (
+            "Requested amount of GPU memory (2147483648 bytes) could not be allocated. There may not be "
+            "enough free memory for allocation to succeed.",
+            "memory is full",
+        ),
+        ("input: dynamic input is missing dimensions in profile 0.", "--shapes"),
+        (
+            "Platform specific tag mismatch detected. TensorRT plan files are only supported on the target "
+            "runtime platform they were created on.",
+            "another operating system",
+        ),
     ],
 )
 def test_known_errors_have_a_way_out(line: str, hint: str) -> None:
     assert len(find_hints([line])) == 1
     assert hint in find_hints([line])[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "started"),
+    [
+        ("Cuda Runtime (cudaError 35: CUDA driver version is insufficient for CUDA runtime version)", False),
+        ("Cuda Runtime (cudaError 2: out of memory)", True),  # happens to a program that runs, too
+        ("CUDA initialization failure with error: 2. Please check your CUDA installation", False),
+    ],
+)
+def test_cuda_that_did_not_start_is_told_from_work_that_failed(text: str, started: bool) -> None:
+    api: Any = SimpleNamespace(title="TensorRT 10.3.0")
+    assert (no_gpu_reason(api, [("ERROR", text)]) is None) is started
 
 
 def test_an_error_holds_nothing_of_tensorrt(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fake_tensorrt
 import pytest
 from engine_fakes import TENSORS, InstallTensorRT
 from networks import conv_relu_gemm, model, node, save, weight
@@ -138,20 +140,42 @@ def test_options_reach_the_builder(install_tensorrt: InstallTensorRT, network: P
 
 
 @pytest.mark.parametrize(
-    ("precision", "kind", "others"), [("int8", "FLOAT", "FP32"), ("best", "HALF", "FP16")]
+    ("precision", "kind", "others"),
+    [("int8", "FLOAT", "FP32"), ("best", "HALF", "FP16"), ("fp16", "FLOAT", "FP32")],
 )
 def test_layers_are_kept_float(
     install_tensorrt: InstallTensorRT, network: Path, cache: Path, precision: str, kind: str, others: str
 ) -> None:
     trt = install_tensorrt("8.6.0")
-    record = calib.build(network, precision=precision, cache=cache, keep_float=["^conv1$", "^y$"]).record
+    options = {"precision": precision, "cache": None if precision == "fp16" else cache}
+    record = calib.build(network, keep_float=["^conv1$", "^y$"], **options).record  # type: ignore[arg-type]
     (told,) = trt.builds
     assert told["bound"] == {"conv1": kind, "fc": kind}
     assert "OBEY_PRECISION_CONSTRAINTS" in told["flags"]
     assert f"2 layers kept in {others} by --keep-float" in record.notes
     for pattern, message in (("conv7", "'conv7' finds no layer"), ("(", r"'\(' is no regular expression")):
         with pytest.raises(UsageError, match=message):
-            calib.build(network, precision=precision, cache=cache, keep_float=[pattern])
+            calib.build(network, keep_float=[pattern], **options)  # type: ignore[arg-type]
+
+
+def test_what_never_is_int8_cannot_be_kept_float(
+    install_tensorrt: InstallTensorRT, network: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_tensorrt("8.6.0")
+    made = fake_tensorrt._layers
+
+    def with_sizes(graph: Any, trt: Any) -> Iterator[Any]:
+        yield from made(graph, trt)
+        sizes = fake_tensorrt._Layer("sizes before conv1", trt.LayerType.SHUFFLE, [], ["s"], trt)
+        sizes.outputs[0].dtype = trt.DataType.INT32
+        yield sizes
+
+    monkeypatch.setattr(fake_tensorrt, "_layers", with_sizes)
+    with pytest.raises(UsageError, match="'sizes' finds sizes before conv1 alone: constants"):
+        calib.build(network, precision="int8", cache=cache, keep_float=["sizes"])
+    # With a layer beside them, they are passed over.
+    record = calib.build(network, precision="int8", cache=cache, keep_float=["conv1"]).record
+    assert "1 layer kept in FP32 by --keep-float" in record.notes
 
 
 @pytest.mark.parametrize(
@@ -167,7 +191,7 @@ def test_layers_are_kept_float(
         ({"device": -1}, "--device must be 0 or higher, got -1"),
         ({"flavour": "rtx"}, "--flavour must be one of tensorrt, tensorrt_rtx, got 'rtx'"),
         ({"route": "explicit"}, "--route explicit is for --precision int8 or best, not fp32"),
-        ({"keep_float": ["c"]}, "--keep-float is for --precision int8 or best, not fp32"),
+        ({"keep_float": ["c"]}, "--keep-float is for --precision fp16, int8 or best: with fp32 all is float"),
         ({"compute_capability": (8, 6)}, "--compute-capability is for TensorRT-RTX"),
         ({"precision": "int8"}, r"needs the ranges of net.onnx: pass --cache MODEL.cache .*calib calibrate"),
         ({"precision": "fp32", "cache": True}, "--precision fp32 uses no calibration cache"),
@@ -202,6 +226,15 @@ def test_the_cache_must_be_for_this_release(
     assert calib.build(network, precision="int8", cache=fitting).record.route == "implicit INT8"
     # Nodes have no header.
     assert calib.build(network, precision="int8", cache=cache, route="explicit").record.cache_sha256
+
+
+def test_a_cache_of_the_legacy_calibrator_names_no_version(
+    install_tensorrt: InstallTensorRT, network: Path, cache: Path
+) -> None:
+    install_tensorrt("8.6.0")
+    rows = cache.read_text().partition("\n")[2]
+    cache.write_text(f"0 3ff0000000000000 3fefff2e48e8a71e\n{rows}")
+    assert calib.build(network, precision="int8", cache=cache).record.route == "implicit INT8"
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,17 @@ def test_an_engine_is_loaded_where_tensorrt_is(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("calib.engine.api.capture_log", lambda api: SimpleNamespace(lines=[]))
     monkeypatch.setattr("calib.engine.memory.open_device", FakeDevice)
     monkeypatch.setattr("calib.engine.loading.load_engine", load)
-    (found,) = read_layers(path)
+    (found,) = read_layers(path, host_code=True)
     assert (found.precision, found.inputs[0].shape) == ("INT8", (8, 3, 8, 8))
-    assert asked == {"plan": b"ftrt plan", "origin": str(path), "here": "NVIDIA H200", "flavour": "tensorrt"}
+    assert asked == {
+        "plan": b"ftrt plan",
+        "origin": str(path),
+        "here": "NVIDIA H200",
+        "flavour": "tensorrt",
+        "host_code": True,
+    }
+    read_layers(path)
+    assert asked["host_code"] is False
 
 
 def test_a_context_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

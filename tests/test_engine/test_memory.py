@@ -37,6 +37,7 @@ def device(request: pytest.FixtureRequest, gpu: FakeGpu, monkeypatch: pytest.Mon
 
 def test_what_a_device_is(device: Any) -> None:
     assert (device.index, device.name, device.compute_capability) == (0, "Fake GPU", (9, 0))
+    assert device.pci_bus_id == "0000:1B:00.0"
     assert device.implementation in ("pycuda", "cuda-python")
 
 
@@ -293,6 +294,7 @@ def test_the_end_of_the_process_leaves_nothing_behind(device: Any, gpu: FakeGpu)
         (100, "No GPU here: the NVIDIA driver finds none, with CUDA_VISIBLE_DEVICES='' in the environment"),
         (803, "kernel module and libcuda are of different versions"),
         (2, "Out of memory on the GPU. End other programs there"),
+        (3, r"The NVIDIA driver cannot be initialized: .*\(a fork\)"),
     ],
 )
 def test_cuda_that_does_not_start(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 from cuda_installs import install_driver, install_packages
 from fake_cuda import FakeGpu
 from fake_tensorrt import make_tensorrt
+from goldens import TENSORRT
 from native_fakes import ALGORITHMS, Calibration
 
 from calib.calibrators import CalibrationCache
@@ -73,7 +75,9 @@ def test_every_kind_is_fed_whole_batches(
     assert calibration.run("8.6.0", calibrator) is None
     np.testing.assert_array_equal(np.concatenate(calibration.seen).reshape(-1, 3), IMAGES[:8])
     assert (calibrator.asked, calibrator.used, calibrator.samples, calibrator.dropped) == (3, 2, 8, 2)
-    assert calibrator.written.header == f"TRT-8600-{ALGORITHMS[name]}"
+    # 0.9999 and 1.0, as TensorRT 8.6.0 writes them of its legacy calibrator.
+    legacy = "0 3ff0000000000000 3fefff2e48e8a71e"
+    assert calibrator.written.header == (legacy if kind == "legacy" else f"TRT-8600-{ALGORITHMS[name]}")
     # The largest value of the first eight samples.
     assert calibrator.written["x"] == pytest.approx(23 / 127)
     assert CalibrationCache.read(tmp_path / "c").to_text() == calibrator.written.to_text()
@@ -240,7 +244,9 @@ def test_a_cache_that_cannot_be_kept(gpu: FakeGpu, device: Any, tmp_path: Path) 
         calibrator.raise_failure()
 
 
-@pytest.mark.parametrize(("name", "algorithm"), ALGORITHMS.items())
+@pytest.mark.parametrize(
+    ("name", "algorithm"), [one for one in ALGORITHMS.items() if one[1] != "LegacyCalibration"]
+)
 def test_our_cache_is_handed_over_and_no_data_asked_for(gpu: FakeGpu, name: str, algorithm: str) -> None:
     api = make_api()
     calibrator = cache_calibrator(api, CalibrationCache({"x": 0.5, "y:0": 0.0}, algorithm, "8.6.0"))
@@ -252,6 +258,18 @@ def test_our_cache_is_handed_over_and_no_data_asked_for(gpu: FakeGpu, name: str,
     assert (calibrator.asked, calibrator.failure, calibrator.written) == (0, None, None)
     calibrator.raise_failure()
     calibrator.free()
+
+
+def test_a_legacy_cache_is_handed_over_with_its_settings(gpu: FakeGpu) -> None:
+    """A quantile of 0.99 and a cutoff of 1, as TensorRT 8.6.0 wrote them."""
+    text = json.loads((TENSORRT / "probe.json").read_text())["one/legacy_.99_1"]
+    calibrator = cache_calibrator(make_api(), CalibrationCache.parse(text.encode()))
+    assert (calibrator.get_quantile(), calibrator.get_regression_cutoff()) == (0.99, 1.0)
+    assert Calibration(gpu).run("8.6.0", calibrator) is None
+    assert bytes(calibrator.read_calibration_cache()).decode() == text
+    calibrator.get_batch(["x"])
+    with pytest.raises(EngineError, match="holds the quantile and the cutoff that it was made with"):
+        calibrator.raise_failure()
 
 
 def test_a_cache_that_tensorrt_refuses(gpu: FakeGpu) -> None:

@@ -5,6 +5,7 @@ It builds strongly typed networks, as TensorRT 11 does: a Q/DQ form that it refu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from calib.calibrators import CalibrationCache
 from calib.demo import DEMO_MODEL
 from calib.engine import Engine, load_api
 from calib.errors import EngineError, UsageError
-from calib.graph import OnnxModel, load_model, quantize, quantize_model
+from calib.graph import OnnxModel, load_model, quantize, quantize_model, to_float16
 from calib.graph.cache_model import compare_names
 
 pytest.importorskip("tensorrt_rtx_bindings", reason="extra [tensorrt-rtx] is not installed")
@@ -216,6 +217,30 @@ def test_layers_with_nodes(name: str, target: str) -> None:
     assert build(quantized.model, precision="int8").record.warnings == ()
 
 
+@pytest.mark.parametrize("opset", [20, 22])
+def test_what_was_lowered_and_folded(opset: int) -> None:
+    """As PyTorch's exporter writes it: a Gelu, a Split by number, a packed weight that the graph cuts."""
+    proto = model(
+        [
+            node("Split", ["w"], ["first", "second"], axis=0, num_outputs=2),
+            node("Transpose", ["second"], ["turned"]),
+            node("MatMul", ["x", "first"], ["a"]),
+            node("Gelu", ["a"], ["b"]),
+            node("Split", ["b"], ["left", "right"], axis=-1, num_outputs=2),
+            node("Concat", ["right", "left"], ["c"], axis=-1),
+            node("MatMul", ["c", "turned"], ["y"]),
+        ],
+        {"x": ["n", 16]},
+        {"y": ["n", 16]},
+        {"w": weight(32, 16)},
+        opset=opset,
+    )
+    network = OnnxModel(Path("packed.onnx"), proto)
+    quantized = quantize_model(network, scales(network), target="tensorrt-8.6")
+    assert (quantized.model.opset, len(quantized.pairs), quantized.left_float) == (17, 4, ())
+    assert build(quantized.model, precision="int8").record.warnings == ()
+
+
 @pytest.mark.parametrize("precision", ["fp16", "best"])
 @pytest.mark.parametrize("name", SMALL)
 def test_layers_in_half(name: str, precision: str) -> None:
@@ -285,6 +310,43 @@ def test_shapes_are_the_networks(tmp_path: Path) -> None:
     assert record.level == 0
 
 
+class TestInputsThatHoldSizes:
+    """Shape tensors: TensorRT builds for a range of their values."""
+
+    @pytest.fixture
+    def resized(self, tmp_path: Path) -> Path:
+        nodes = [
+            node("Resize", ["x", "", "", "size"], ["y"], mode="nearest"),
+            node("Add", ["ids", "ids"], ["twice"]),
+        ]
+        proto = model(
+            nodes,
+            {"x": [1, 3, 8, 8], "size": [4], "ids": [2]},
+            {"y": [1, 3, "h", "w"], "twice": [2]},
+            types=dict.fromkeys(("size", "ids", "twice"), onnx.TensorProto.INT64),
+        )
+        return save(proto, tmp_path / "resize.onnx")
+
+    def test_their_values_are_given_like_shapes(self, resized: Path) -> None:
+        given = "size:1x3x4x4:1x3x16x16:1x3x32x32"
+        assert build(resized, shapes=[given]).record.shapes == ("x:1x3x8x8", given, "ids:2")
+
+    def test_values_that_cannot_be_meant(self, resized: Path) -> None:
+        with pytest.raises(
+            UsageError, match=r"'size' of .* holds sizes of other tensors .*--shapes size:VALUES"
+        ):
+            build(resized)
+        with pytest.raises(
+            UsageError, match="of value 2 expected 0 ≤ smallest ≤ usual ≤ largest, got 9, 8, 9"
+        ):
+            build(resized, shapes=["size:1x3x9x9:1x3x8x8:1x3x9x9"])
+        with pytest.raises(UsageError, match=r"input 'size' has 1 axes .*, but 4x4 has 2"):
+            build(resized, shapes=["size:4x4"])
+        good = "size:1x3x4x4:1x3x16x16:1x3x32x32"
+        with pytest.raises(UsageError, match="'ids' holds no sizes of other tensors, and its shape is 2"):
+            build(resized, shapes=[good, "ids:7x7"])
+
+
 def test_what_tensorrt_rtx_has_not(tmp_path: Path) -> None:
     path = save(conv_relu_gemm(), tmp_path / "net.onnx")
     with pytest.raises(UsageError, match=r"does not build for compute capability 9\.0\. It has 7\.5, 8\.0"):
@@ -293,6 +355,51 @@ def test_what_tensorrt_rtx_has_not(tmp_path: Path) -> None:
         build(path, precision="int8", cache=scales(load_model(path)), route="implicit")
     notes = build(path, timing_cache=tmp_path).record.notes
     assert any("keeps no timings: --timing-cache was left out" in note for note in notes)
+
+
+@pytest.mark.parametrize("option", ["version_compatible", "hardware_compatible"])
+def test_options_that_it_takes_and_does_not_heed_are_refused(tmp_path: Path, option: str) -> None:
+    path = save(conv_relu_gemm(), tmp_path / "net.onnx")
+    with pytest.raises(EngineError, match=rf"has nothing for --{option.replace('_', '-')}: its engines"):
+        build(path, **{option: True})
+
+
+def test_how_much_of_an_fp16_engine_is_in_fp16_is_told(tmp_path: Path) -> None:
+    """Without ranges a sum stays in FP32, since nothing tells how large it may become."""
+    nodes = [node("MatMul", ["x", "w"], ["y"]), node("ReduceSum", ["x"], ["total"])]
+    proto = model(nodes, {"x": [4, 8]}, {"y": [4, 8], "total": [1, 1]}, {"w": weight(8, 8)})
+    network = OnnxModel(tmp_path / "m.onnx", proto)
+    first, second = build(network, precision="fp16").record.notes[:2]
+    assert ", in which 1 of 2 nodes stay in FP32 (calib fp16 --explain lists them" in first
+    assert second.startswith("no ranges were given")
+    product = OnnxModel(
+        tmp_path / "p.onnx", model(nodes[:1], {"x": [4, 8]}, {"y": [4, 8]}, {"w": weight(8, 8)})
+    )
+    whole = build(product, precision="fp16").record.notes[0]
+    assert whole.endswith("built from an FP16 form of the model")
+
+
+def test_nodes_are_kept_in_fp32_by_the_models_types(tmp_path: Path) -> None:
+    network = load_model(save(conv_relu_gemm(), tmp_path / "net.onnx"))
+
+    def in_fp32(keep_float: list[str]) -> int:
+        notes = build(network, precision="fp16", keep_float=keep_float).record.notes
+        (note,) = (note for note in notes if "FP16 form" in note)
+        found = re.search(r"in which (\d+) of", note)
+        return int(found[1]) if found else 0
+
+    assert in_fp32(["^conv1$"]) == in_fp32([]) + 1
+
+
+def test_a_model_in_half_is_no_fp32_engine(tmp_path: Path) -> None:
+    """Types are the model's own here: asking for FP32 changes none."""
+    network = load_model(save(conv_relu_gemm(), tmp_path / "net.onnx"))
+    half = to_float16(network)
+    typed = "takes every type from the model, in which"
+    notes = build(half, precision="fp32").record.notes
+    assert any(typed in note and "are FP16 or BF16" in note for note in notes)
+    for plain in (build(network), build(half, precision="fp16")):
+        assert not any(typed in note for note in plain.record.notes)
 
 
 def test_compute_capability_of_a_machine_without_a_gpu(

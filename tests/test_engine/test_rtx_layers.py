@@ -29,7 +29,7 @@ def network(name: str) -> OnnxModel:
 
 def quantized(name: str, target: str) -> OnnxModel:
     scales = dict.fromkeys(compare_names((), network(name)).only_model, 0.05)
-    return quantize_model(network(name), scales, target=target, attention="int8").model
+    return quantize_model(network(name), scales, target=target, attention="int8", conv_transpose="int8").model
 
 
 def build(name: str, model: OnnxModel, precision: str) -> Engine:

@@ -152,6 +152,19 @@ def test_layers_are_kept_float(api: Api, cache: Path) -> None:
     assert sum("Int8" in layer for layer in everything) > 0
 
 
+def test_layers_of_an_fp16_engine_are_kept_in_fp32(api: Api) -> None:
+    kept = build(precision="fp16", keep_float=["^/stem/"])
+    print(f"\n{kept.record.notes}")
+    assert any("kept in FP32 by --keep-float" in note for note in kept.record.notes)
+    stem = [
+        json.loads(layer) for layer in layers(api, kept) if "/stem/conv/Conv" in json.loads(layer)["Name"]
+    ]
+    assert stem
+    told = json.dumps([layer["Inputs"] for layer in stem])
+    assert "FP16" not in told
+    assert "Half" not in told
+
+
 def test_missing_scales_are_counted(cache: Path) -> None:
     rows = dict(CalibrationCache.read(cache))
     dropped = list(rows)[3:6]

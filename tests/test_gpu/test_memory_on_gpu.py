@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calib.engine import open_device
+from calib.engine import TelemetrySampler, open_device
 from calib.engine.memory import IMPLEMENTATIONS
 from calib.errors import EngineError, MissingExtraError
 
@@ -49,6 +49,13 @@ def test_what_it_is(device: Any) -> None:
           f"{free / MIB:.0f} of {total / MIB:.0f} MiB free")  # fmt: skip
     assert 0 < free <= total
     assert device.compute_capability >= (5, 0)
+
+
+def test_nvml_knows_it_by_its_bus(device: Any) -> None:
+    pytest.importorskip("pynvml")
+    with TelemetrySampler(device.pci_bus_id) as sampler:
+        pass
+    assert sampler.readings.readings, sampler.readings.problem
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.bool_, np.uint8])

@@ -109,6 +109,9 @@ def test_the_older_calibrators_run(api: Any, method: str) -> None:
     )
     # Legacy may go through the data more than once.
     assert native.used == 4 or (method == "legacy" and native.used >= 4)
+    # And the other way: the builder takes it back, without data.
+    engine = build(model_path("plain"), precision="int8", cache=native.cache, level=0)
+    assert engine.record.route == "implicit INT8"
     assert native.cache.algorithm == {"entropy1": "EntropyCalibration", "legacy": "LegacyCalibration"}[method]
 
 

@@ -30,7 +30,7 @@ def test_builds_of_one_engine_and_two_runs_compared(tmp_path: Path) -> None:
             samples=320,
             latency_batch=32,
             latency_seconds=10.0,
-            engine=EngineOptions(level=3, rebuilds=builds),
+            engine=EngineOptions(level=1, rebuilds=builds),
             out=tmp_path / name,
         )
     old, new = (read_results(tmp_path / name / "results.json") for name in ("first", "second"))

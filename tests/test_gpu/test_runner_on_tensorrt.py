@@ -17,7 +17,6 @@ from onnx import TensorProto
 
 from calib.data import load_recipe, open_validation
 from calib.demo import DEMO_MODEL
-from calib.engine import TelemetrySampler
 from calib.engine.api import load_api
 from calib.engine.building import build
 from calib.engine.memory import Device, open_device
@@ -157,23 +156,6 @@ def test_outputs_whose_shape_depends_on_the_data(tmp_path: Path, device: Device)
         assert 0 < times.compute_ms <= times.end_to_end_ms
 
 
-def shape_tensor_plan(path: Path) -> bytes:
-    """An engine with an input that holds sizes, whose values the profile bounds."""
-    trt = load_api().trt
-    logger = trt.Logger(trt.Logger.ERROR)
-    builder = trt.Builder(logger)
-    flags = getattr(trt.NetworkDefinitionCreationFlag, "EXPLICIT_BATCH", None)
-    network = builder.create_network(0 if flags is None else 1 << int(flags))
-    parser = trt.OnnxParser(network, logger)
-    assert parser.parse(path.read_bytes()), [str(parser.get_error(i)) for i in range(parser.num_errors)]
-    config = builder.create_builder_config()
-    config.builder_optimization_level = 0
-    profile = builder.create_optimization_profile()
-    profile.set_shape_input("size", (1, 1), (3, 4), (12, 12))
-    config.add_optimization_profile(profile)
-    return bytes(builder.build_serialized_network(network, config))
-
-
 def test_shape_tensors_are_read_on_the_host(tmp_path: Path, device: Device) -> None:
     proto = model(
         [node("Reshape", ["x", "size"], ["y"])],
@@ -181,9 +163,10 @@ def test_shape_tensors_are_read_on_the_host(tmp_path: Path, device: Device) -> N
         {"y": ["rows", "columns"]},
         types={"size": TensorProto.INT64},
     )
-    plan = shape_tensor_plan(save(proto, tmp_path / "reshape.onnx"))
+    path = save(proto, tmp_path / "reshape.onnx")
+    engine = build(path, shapes=["size:1x1:3x4:12x12"], level=0)
     x = np.arange(12, dtype=np.float32)
-    with TensorRTRunner(plan, "fp32", device=device) as runner:
+    with TensorRTRunner(engine, "fp32", device=device) as runner:
         for size in ([3, 4], [12, 1], [2, 6]):
             found = runner.infer({"x": x, "size": np.array(size)})["y"]
             np.testing.assert_array_equal(found, x.reshape(size))
@@ -234,6 +217,16 @@ def test_layers_and_their_times(device: Device, conv_net: dict[str, Any]) -> Non
     assert sum(times.values()) > 0
 
 
+def test_an_engine_is_timed_without_data(device: Device, conv_net: dict[str, Any]) -> None:
+    with TensorRTRunner(conv_net["fp32"], "fp32", device=device) as runner:
+        feeds = runner.usual_feeds()
+        assert feeds["x"].shape == (8, 3, 8, 8)
+        times = runner.profile(feeds, runs=3)
+        layers = runner.layers(feeds)
+    assert set(times) & {layer.name for layer in layers}
+    assert sum(times.values()) > 0
+
+
 def test_precisions_measured_in_turn(device: Device, conv_net: dict[str, Any]) -> None:
     feeds = {"x": samples(32, 3, 8, 8)}
     with (
@@ -248,7 +241,6 @@ def test_precisions_measured_in_turn(device: Device, conv_net: dict[str, Any]) -
             [feeds] * 3,
             plan,
             ["FP32", "FP16", "FP16 CUDA graph"],
-            sampler=TelemetrySampler(device.index),
         )
     for latency in found.latencies:
         parts = {part.name: part.median_ms for part in latency.parts}

@@ -95,10 +95,22 @@ def test_a_quantized_model() -> None:
     assert any("calib quantize refuses it" in note for note in table.notes)
 
 
+@pytest.mark.parametrize(
+    ("target", "quantized", "told"), [("tensorrt-8.6", 0, True), ("tensorrt-11", 1, False)]
+)
+def test_a_float16_model(target: str, quantized: int, told: bool) -> None:
+    table = layer_table(load_model(REAL / "models" / "matmul.fp16.onnx"), target)
+    row = next(row for row in table.rows if row.op == "MatMul")
+    assert row.quantized == quantized
+    assert any(note.startswith("weights in float16 stay as they are") for note in table.notes) is told
+
+
 def test_one_release() -> None:
     proto = model([node("Gelu", ["x"], ["y"])], {"x": [2]}, {"y": [2]}, opset=20)
     assert dict(rows(proto, "tensorrt-10")["Gelu"].tensorrt) == {"10": "pairs"}
-    assert layer_table(in_memory(proto)).notes == ("opset 20: TensorRT 8.6 reads up to 17",)
+    assert layer_table(in_memory(proto)).notes == (
+        "opset 20: TensorRT 8.6 reads up to 17; calib quantize writes it as 17",
+    )
     with pytest.raises(UsageError, match="'onnxruntime' is none of its releases"):
         layer_table(in_memory(proto), "onnxruntime")
 
@@ -124,7 +136,7 @@ def test_pairs_are_those_that_quantize_places(net: str) -> None:
 
     path = NETS / f"{net}.onnx"
     table = layer_table(load_model(path))
-    placed = quantize(path, NETS / f"{net}.minmax.cache")
+    placed = quantize(path, NETS / f"{net}.minmax.cache", conv_transpose="int8")
     readers = {reader for pair in placed.activations for reader in pair.readers}
     assert sum(row.quantized for row in table.rows) == len(readers)
     assert sum(row.count for row in table.rows) == len(load_model(path).proto.graph.node)

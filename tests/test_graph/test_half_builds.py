@@ -78,6 +78,17 @@ def test_trained_nets(net: str, form: str) -> None:
     assert ("INT8" in types.values()) is (form != "fp16")
 
 
+@pytest.mark.parametrize("net", ["plain", "res", "unet"])
+def test_pairs_in_float16_models(net: str) -> None:
+    cache = NETS / f"{net}.minmax.cache"
+    source = convert_float16(NETS / f"{net}.onnx", ranges=cache, keep_io=False).model
+    network, plan = build(quantize(source, cache, target="tensorrt-11").model, {"input": (4, 1, 32, 32)})
+    assert plan.nbytes > 1000
+    types = set(layer_types(network).values())
+    assert {"INT8", "HALF"} <= types
+    assert network.get_input(0).dtype.name == network.get_output(0).dtype.name == "HALF"
+
+
 @pytest.mark.parametrize(
     ("proto", "shapes"),
     [

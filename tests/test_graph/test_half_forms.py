@@ -78,6 +78,24 @@ class TestForms:
         assert result.kept == ()
         assert weight_types(result) == {"scales": FLOAT}
 
+    def test_sequences_stay_float32(self) -> None:
+        proto = model(
+            [
+                node("MatMul", ["x", "w"], ["a"], name="first"),
+                node("SplitToSequence", ["a", "two"], ["parts"], name="cut"),
+                node("SequenceAt", ["parts", "one"], ["b"], name="pick"),
+                node("MatMul", ["b", "v"], ["y"], name="last"),
+            ],
+            {"x": [4, 4]},
+            {"y": [2, 4]},
+            {"w": weight(4, 4), "v": weight(4, 4), "two": np.array(2), "one": np.array(1)},
+        )
+        result = convert_float16(in_memory(proto), ranges=dict.fromkeys("xaby", 4.0))
+        assert kept(result) == {"cut": "has no float16 form", "pick": "has no float16 form"}
+        x = samples(4, 4)
+        # Two products of four terms each, rounded to 11 bits.
+        np.testing.assert_allclose(run_half(result.model, x=x)[0], run(in_memory(proto), x=x)[0], atol=4e-3)
+
     def test_an_output_that_is_read_further(self) -> None:
         nodes = [node("Relu", ["x"], ["mid"], name="relu"), node("MatMul", ["mid", "w"], ["y"], name="mm")]
         proto = model(nodes, {"x": [2, 4]}, {"mid": [2, 4], "y": [2, 4]}, {"w": weight(4, 4)})

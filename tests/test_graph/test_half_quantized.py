@@ -14,7 +14,16 @@ from onnx import TensorProto, numpy_helper
 
 from calib.calibrators import CalibrationCache
 from calib.errors import UsageError
-from calib.graph import QuantizedModel, convert_float16, load_model, quantize, quantize_model
+from calib.graph import (
+    PARTS,
+    OnnxModel,
+    QuantizedModel,
+    convert_float16,
+    load_model,
+    quantize,
+    quantize_model,
+    quantize_part,
+)
 from calib.graph.weights import quantize_weight
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
@@ -168,3 +177,106 @@ def test_refusals(target: str, float_type: str, message: str, tmp_path: Path) ->
     with pytest.raises(UsageError, match=message):
         quantize(in_memory(conv_relu_gemm()), cache, target=target, float_type=float_type, out=out)  # type: ignore[arg-type]
     assert not out.exists()
+
+
+def typed_half(net: str) -> OnnxModel:
+    """A trained net as people export it for TensorRT 11: float16 throughout, inputs and outputs too."""
+    ranges = NETS / f"{net}.minmax.cache"
+    return convert_float16(NETS / f"{net}.onnx", ranges=ranges, keep_io=False).model
+
+
+@pytest.mark.parametrize("net", ["plain", "res", "unet"])
+class TestFloat16Models:
+    """Models that are float16 before they are quantized."""
+
+    def test_pairs_are_those_of_the_float32_model(self, net: str) -> None:
+        cache = CalibrationCache.read(NETS / f"{net}.minmax.cache")
+        source = typed_half(net)
+        plain = quantize_model(load_model(NETS / f"{net}.onnx"), cache, target="tensorrt-11")
+        result = quantize_model(source, cache, target="tensorrt-11")
+        assert [pair.tensor for pair in result.activations] == [pair.tensor for pair in plain.activations]
+        assert len(result.pairs) == len(plain.pairs)
+        for ours, theirs in zip(result.activations, plain.activations, strict=True):
+            # Rounded up to float16, one step of 2^-10 at most.
+            assert theirs.scale <= ours.scale <= theirs.scale * (1 + 2**-10)
+        images = digits()["xte"][:64]
+        exact = run(load_model(NETS / f"{net}.onnx"), input=images)[0]
+        wanted = sqnr(exact, run_half(plain.model, input=images)[0])
+        found = run_half(result.model, input=images.astype(np.float16))[0]
+        assert sqnr(exact, found.astype(np.float64)) > wanted - 0.5
+
+    @pytest.mark.parametrize("target", ["tensorrt-10", "tensorrt-11", "onnxruntime"])
+    def test_types_and_interface(self, net: str, target: str) -> None:
+        source = typed_half(net)
+        cache = CalibrationCache.read(NETS / f"{net}.minmax.cache")
+        proto = quantize_model(source, cache, target=target).model.proto
+        onnx.checker.check_model(proto, full_check=True)
+        assert next(entry.version for entry in proto.opset_import) == 19
+        types = element_types(proto)
+        for item in proto.graph.node:
+            if item.op_type in ("QuantizeLinear", "DequantizeLinear"):
+                assert types[item.input[1]] == HALF
+            assert all(types[name] != FLOAT for name in item.output)
+        for before, after in zip(
+            (*source.proto.graph.input, *source.proto.graph.output),
+            (*proto.graph.input, *proto.graph.output),
+            strict=True,
+        ):
+            assert before == after
+
+    def test_one_part_at_a_time(self, net: str) -> None:
+        source, cache = typed_half(net), CalibrationCache.read(NETS / f"{net}.minmax.cache")
+        images = digits()["xte"][:16].astype(np.float16)
+        exact = run_half(source, input=images)[0].astype(np.float64)
+        for part in PARTS:
+            found = run_half(quantize_part(source, cache, part), input=images)[0]
+            # 20 dB; min-max ranges cut nothing off, so that clipping alone may lose nothing.
+            assert ((found - exact) ** 2).sum() < (exact**2).sum() / 100, part
+
+
+def test_scales_that_float16_does_not_hold_leave_a_float16_node_as_it_is() -> None:
+    half, names = HALF, ("x", "a", "b", "y")
+    proto = model(
+        [
+            node("MatMul", ["x", "w"], ["a"], name="good"),
+            node("MatMul", ["a", "w"], ["b"], name="small"),
+            node("MatMul", ["b", "tiny"], ["y"], name="tiny"),
+        ],
+        {"x": [2, 4]},
+        {"y": [2, 4]},
+        {"w": weight(4, 4).astype(np.float16), "tiny": np.full((4, 4), 1e-4, np.float16)},
+        opset=20,
+        types=dict.fromkeys(names, half),
+    )
+    # 2^-17 = 7.6e-6 is the least; 1e-4 / 127 = 7.9e-7.
+    result = quantize_model(in_memory(proto), {"x": 0.02, "a": 7e-6, "b": 0.02}, target="tensorrt-11")
+    reasons = {left.node: left.reason for left in result.left_float}
+    coarse = "for which float16 scales are too coarse or too small"
+    assert reasons == {
+        "small": f"the scale of its float16 input 'a' is 7e-06, {coarse}",
+        "tiny": f"its float16 weight 'tiny' is at most 0.0001, {coarse}",
+    }
+
+
+def test_float16_and_float32_parts_have_scales_of_their_own() -> None:
+    proto = model(
+        [
+            node("Conv", ["x", "w"], ["a"], name="single"),
+            node("Cast", ["a"], ["h"], to=HALF),
+            node("Conv", ["h", "half"], ["y"], name="half"),
+        ],
+        {"x": [1, 4, 6, 6]},
+        {"y": None},
+        {"w": weight(4, 4, 1, 1), "half": weight(4, 4, 1, 1).astype(np.float16)},
+        types={"y": HALF},
+    )
+    result = quantize_model(in_memory(proto), {"x": 0.02, "h": 0.02}, target="tensorrt-11")
+    types = {t.name: t.data_type for t in result.model.proto.graph.initializer}
+    assert {name: types[f"{name}_scale"] for name in ("x", "h", "w", "half")} == {
+        **dict.fromkeys(("x", "w"), FLOAT),
+        **dict.fromkeys(("h", "half"), HALF),
+    }
+    x = samples(1, 4, 6, 6)
+    found, exact = run_half(result.model, x=x)[0], run_half(in_memory(proto), x=x)[0]
+    # Two layers of four terms; half a step of each input is 0.01, weights are below 0.6.
+    np.testing.assert_allclose(found, exact, atol=0.1)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from networks import model, node, samples, weight
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from calib.errors import ModelError, UsageError
 from calib.graph import (
@@ -31,7 +31,7 @@ def quantized(
     proto: onnx.ModelProto, scales: Mapping[str, float] | Sequence[str], *, share: bool = False
 ) -> QuantizedModel:
     known = scales if isinstance(scales, Mapping) else dict.fromkeys(scales, 0.02)
-    return quantize_model(in_memory(proto), known, share_scales=share)
+    return quantize_model(in_memory(proto), known, share_scales=share, conv_transpose="int8")
 
 
 def run(target: OnnxModel, optimize: bool = False, **feeds: np.ndarray) -> list[np.ndarray]:
@@ -84,7 +84,7 @@ def test_nothing_between_a_convolution_and_what_is_fused_into_it(first: str, fol
         assert run(result.model, optimize, x=samples(1, 4, 6, 6))[0].shape[1] == 2
 
 
-def residual(first: list[onnx.NodeProto], add: list[str]) -> onnx.ModelProto:
+def residual(first: list[onnx.NodeProto], add: list[str], op: str = "Add") -> onnx.ModelProto:
     pads = [1, 1, 1, 1]
     nodes = [
         *first,
@@ -92,7 +92,7 @@ def residual(first: list[onnx.NodeProto], add: list[str]) -> onnx.ModelProto:
         node("Relu", ["c1"], ["r1"]),
         node("Conv", ["r1", "w2"], ["c2"], name="conv2", pads=pads),
         node("BatchNormalization", ["c2", "s", "o", "m", "v"], ["b2"]),
-        node("Add", add, ["sum"], name="add"),
+        node(op, add, ["sum"], name="add"),
         node("Relu", ["sum"], ["y"]),
     ]
     weights = {"w1": weight(4, 4, 3, 3), "w2": weight(4, 4, 3, 3, seed=1), **BN}
@@ -104,6 +104,7 @@ def residual(first: list[onnx.NodeProto], add: list[str]) -> onnx.ModelProto:
 PROJECTION = [node("Conv", ["x", "w3"], ["p"], name="projection")]
 
 
+@pytest.mark.parametrize("op", ["Add", "Sum"])
 @pytest.mark.parametrize(
     ("first", "add", "skip", "position"),
     [
@@ -114,15 +115,20 @@ PROJECTION = [node("Conv", ["x", "w3"], ["p"], name="projection")]
     ],
 )
 def test_sum_fuses_into_the_deeper_convolution_through_batch_normalization(
-    first: list[onnx.NodeProto], add: list[str], skip: str, position: int
+    first: list[onnx.NodeProto], add: list[str], skip: str, position: int, op: str
 ) -> None:
-    result = quantized(residual(first, add), ["x", "c1", "r1", "c2", "b2", "p", "sum", "y"])
-    node_ = next(item for item in result.model.proto.graph.node if item.op_type == "Add")
+    result = quantized(residual(first, add, op), ["x", "c1", "r1", "c2", "b2", "p", "sum", "y"])
+    node_ = next(item for item in result.model.proto.graph.node if item.op_type == op)
     assert node_.input[position] == f"{skip}_dequantized"
     assert node_.input[1 - position] == "b2"
     assert "add" in placed(result)[skip]
     pair = next(found for found in result.activations if found.tensor == skip)
-    assert "skip input of a residual Add" in pair.rule
+    assert f"skip input of a residual {op}" in pair.rule
+
+
+def test_a_sum_of_three_is_no_residual_sum() -> None:
+    proto = residual([], ["b2", "x", "c1"], "Sum")
+    assert set(placed(quantized(proto, ["x", "c1", "r1", "c2", "b2", "sum"]))) == {"x", "r1"}
 
 
 @pytest.mark.parametrize(
@@ -562,13 +568,39 @@ def test_target_decides_the_opset_and_zero_points_stay_explicit(
 
 
 @pytest.mark.parametrize(
-    ("target", "opset", "most"), [("tensorrt-8.6", 18, 17), ("tensorrt-10", 23, 22), ("tensorrt-11", 26, 25)]
+    ("target", "opset", "most"), [("tensorrt-8.6", 26, 17), ("tensorrt-10", 23, 22), ("tensorrt-11", 26, 25)]
 )
 def test_opset_that_the_target_does_not_read_is_refused(target: str, opset: int, most: int) -> None:
     proto = plain(17)
     proto.opset_import[0].version = opset
     with pytest.raises(ModelError, match=rf"has opset {opset}; {target} reads up to {most}, .*={most}\)"):
         quantize_model(in_memory(proto), {"x": 0.02}, target=target)
+
+
+@pytest.mark.parametrize("opset", [18, 20, 22, 25])
+def test_a_higher_opset_is_lowered_for_tensorrt_8(opset: int) -> None:
+    """PyTorch's exporter writes 18 or more."""
+    proto = plain(17)
+    proto.opset_import[0].version = opset
+    proto.ir_version = 10
+    result = quantize_model(in_memory(proto), {"x": 0.02})
+    assert (result.model.opset, result.model.proto.ir_version) == (17, 8)
+    assert result.notes == (
+        f"opset lowered from {opset} to 17, the highest that tensorrt-8.6 reads",
+        "IR version lowered from 10 to 8: opset 17 came with it",
+    )
+    x = samples(1, 4, 6, 6)
+    plain_result = quantize_model(in_memory(plain(17)), {"x": 0.02})
+    np.testing.assert_array_equal(run(result.model, x=x)[0], run(plain_result.model, x=x)[0])
+
+
+def test_types_that_opset_17_does_not_know_are_refused() -> None:
+    proto = plain(17)
+    proto.opset_import[0].version = 22
+    for info in (*proto.graph.input, *proto.graph.output):
+        info.type.tensor_type.elem_type = TensorProto.BFLOAT16
+    with pytest.raises(ModelError, match=r"opset 22 and cannot be written in opset 17: .*Conv.*bfloat16"):
+        quantize_model(in_memory(proto), {"x": 0.02})
 
 
 def test_opset_that_only_later_releases_read_is_noted() -> None:

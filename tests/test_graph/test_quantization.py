@@ -31,7 +31,7 @@ def in_memory(proto: onnx.ModelProto) -> OnnxModel:
 
 
 def quantized(proto: onnx.ModelProto, names: Sequence[str], scale: float = 0.02) -> QuantizedModel:
-    return quantize_model(in_memory(proto), dict.fromkeys(names, scale))
+    return quantize_model(in_memory(proto), dict.fromkeys(names, scale), conv_transpose="int8")
 
 
 def run(target: OnnxModel, **feeds: np.ndarray) -> np.ndarray:
@@ -255,7 +255,8 @@ def test_model_with_pairs_is_refused() -> None:
     with pytest.raises(ModelError, match=r"qdq_conv\.onnx already has \d+ QuantizeLinear"):
         quantize_model(load_model(MODELS / "qdq_conv.onnx"), {"x": 1.0})
     twice = quantized(conv_relu_gemm(), ["x"]).model
-    with pytest.raises(ModelError, match="already has"):
+    # Q and DQ of x, and DQ alone of the INT8 weight.
+    with pytest.raises(ModelError, match=r"already has 3 .* nodes, on 2 tensors, the first of them 'x'"):
         quantize_model(twice, {"x": 0.02})
 
 
@@ -277,6 +278,21 @@ def test_opset_below_13_is_converted_and_computes_the_same() -> None:
     assert result.notes == ("opset raised from 9 to 13: Q/DQ per channel needs it",)
     values = samples(1, 3, 5, 5)
     np.testing.assert_allclose(run(result.model, x=values), run(in_memory(proto), x=values), atol=0.05)
+
+
+def test_an_operator_that_the_converter_would_change_is_refused() -> None:
+    """Hardmax of opset 11 is over all axes from its own on, later over that one alone."""
+    proto = model(
+        [node("Conv", ["x", "w"], ["c"]), node("Hardmax", ["c"], ["y"], name="pick")],
+        {"x": [1, 3, 4, 4]},
+        {"y": [1, 2, 4, 4]},
+        {"w": weight(2, 3, 1, 1)},
+        opset=11,
+    )
+    with pytest.raises(ModelError, match=r"has opset 11; .* 13, where Hardmax \(pick\) means something else"):
+        quantized(proto, ["x"])
+    proto.opset_import[0].version = 13
+    assert [pair.tensor for pair in quantized(proto, ["x"]).activations] == ["x"]
 
 
 def test_names_that_are_taken_get_a_number() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 import calib
 from calib.errors import CalibError, ModelError, UsageError
-from calib.graph import ExportedModel, load_module
+from calib.graph import ExportedModel, find_target, load_module
+from calib.graph.opset import fit_opset
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -111,6 +112,23 @@ def test_two_exports_are_the_same_bytes(convolutions: tuple[ExportedModel, Any, 
 def test_other_targets_have_other_opsets(target: str, opset: int | None, expected: tuple[int, int]) -> None:
     found = export("Perceptron", "x:2x12", target=target, opset=opset)
     assert (found.model.opset, found.model.proto.ir_version) == expected
+
+
+@pytest.mark.parametrize("opset", [18, 20, 22])
+@pytest.mark.parametrize("dynamic", ["batch", None])
+def test_higher_opsets_are_quantized_for_tensorrt_8_all_the_same(opset: int, dynamic: str | None) -> None:
+    """As ``torch.onnx.export`` writes them without being asked: Pad, Split, mean, Resize and Mish change."""
+    exported = export("Convolutions", IMAGES, target="tensorrt-11", opset=opset, dynamic=dynamic)
+    lowered, notes = fit_opset(exported.model, find_target("tensorrt-8.6"))
+    onnx.checker.check_model(lowered, full_check=True)
+    assert lowered.opset_import[0].version == 17
+    assert notes[0] == f"opset lowered from {opset} to 17, the highest that tensorrt-8.6 reads"
+    images = np.random.default_rng(8).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    (expected,) = run(exported.model.proto, images=images).values()
+    (got,) = run(lowered, images=images).values()
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    names = {name for item in exported.model.proto.graph.node for name in item.output if name}
+    assert names <= {name for item in lowered.graph.node for name in item.output}
 
 
 def test_outputs_of_dicts_and_tuples_have_names_and_sizes_may_vary() -> None:

@@ -47,6 +47,8 @@ def quantized(
 
     @cache
     def quantize(name: str, method: str, target: str) -> QuantizedModel:
-        return quantize_model(exported(name), calibrated(name, method), target=target, attention="int8")
+        return quantize_model(
+            exported(name), calibrated(name, method), target=target, attention="int8", conv_transpose="int8"
+        )
 
     return quantize

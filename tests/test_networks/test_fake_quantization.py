@@ -68,7 +68,7 @@ def test_pairs_round_as_fake_quantization_does(
     """With pairs on the inputs of convolutions and linear layers alone."""
     source, cache = exported(name), calibrated(name, method)
     (batch,) = feeds(name, 4, seed=1)
-    result = quantize_model(source, cache, float_nodes, attention="int8")
+    result = quantize_model(source, cache, float_nodes, attention="int8", conv_transpose="int8")
     (ours,) = open_session(result.model, session_options(float_qdq=True)).run(None, batch)
     weighted = [node for node in source.proto.graph.node if node.op_type in ("Conv", "Gemm")]
     scales = [cache[node.input[0]] for node in weighted]

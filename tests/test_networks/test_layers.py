@@ -43,7 +43,7 @@ def inputs(layer: Layer) -> np.ndarray:
 def made(name: str) -> Made:
     model = OnnxModel(Path(f"{name}.onnx"), LAYERS[name].proto())
     found = calib.calibrate(model, [{"x": inputs(LAYERS[name])}], method="minmax").cache
-    return Made(model, found, quantize_model(model, found, attention="int8"))
+    return Made(model, found, quantize_model(model, found, attention="int8", conv_transpose="int8"))
 
 
 def run(model: OnnxModel, x: np.ndarray) -> np.ndarray:

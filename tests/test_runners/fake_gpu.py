@@ -132,6 +132,7 @@ class FakeDevice:
 
     name = "Fake H200"
     compute_capability = (9, 0)
+    pci_bus_id = "0000:1B:00.0"
     implementation = "fake"
 
     def __init__(self, *, no_capture: str = "", most_bytes: int = 1 << 30) -> None:
@@ -160,8 +161,10 @@ class FakeDevice:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.check_nothing_left()
         self.entered -= 1
+        # Several runners have one device in a test; the last to leave must have left nothing.
+        if not self.entered:
+            self.check_nothing_left()
 
     def check_nothing_left(self) -> None:
         assert not self.memory, "device memory was left"

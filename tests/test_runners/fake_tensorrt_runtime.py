@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,7 @@ class FakeNetwork:
     enqueue_ms: float = 0.5
     fails: bool = False
     layers: dict[str, float] = field(default_factory=dict)
+    kinds: tuple[tuple[str, str], ...] = ()
     refuses: str = ""
 
 
@@ -221,6 +224,12 @@ class FakeEngine:
         assert profile_index == 0
         return self.tensors[name].bounds
 
+    def create_engine_inspector(self) -> SimpleNamespace:
+        answer = json.dumps(
+            {"Layers": [{"Name": name, "LayerType": kind} for name, kind in self.network.kinds]}
+        )
+        return SimpleNamespace(execution_context=None, get_engine_information=lambda form: answer)
+
     def create_execution_context(self) -> Context | None:
         if self.module.no_context:
             self.module.say(
@@ -232,10 +241,25 @@ class FakeEngine:
 
 class Runtime:
     def __init__(self, logger: Any) -> None:
-        FakeTensorRT.current.logger = logger
+        module = FakeTensorRT.current
+        module.logger = logger
+        if module.cuda_error:
+            text = f"CUDA initialization failure with error: {module.cuda_error}. Please check your CUDA"
+            module.say("WARNING", text)
+        if module.no_runtime:
+            raise TypeError("pybind11::init(): factory function returned nullptr")
+
+    engine_host_code_allowed = False
 
     def deserialize_cuda_engine(self, plan: bytes) -> FakeEngine | None:
         module = FakeTensorRT.current
+        if module.strange:
+            module.say("WARNING", module.strange)
+        if module.holds_code and not self.engine_host_code_allowed:
+            module.say(
+                "ERROR", "Cannot deserialize engine with lean runtime: engine host code is not allowed"
+            )
+            return None
         if plan in module.plans:
             return FakeEngine(module, module.plans[plan])
         module.say("ERROR", module.refusal)
@@ -250,6 +274,7 @@ class FakeTensorRT:
 
     DataType, TensorIOMode, TensorLocation, TensorFormat = DataType, Mode, Location, Format
     Runtime = Runtime
+    LayerInformationFormat = SimpleNamespace(JSON="json")
     ILogger = type("ILogger", (), {})
     IOutputAllocator = type("IOutputAllocator", (), {})
     IProfiler = type("IProfiler", (), {})
@@ -264,6 +289,10 @@ class FakeTensorRT:
         self.no_context = False
         self.refusal = "1: Serialization assertion stdVersionRead == serializationVersion failed."
         self.plugins_loaded = False
+        self.strange = ""
+        self.holds_code = False
+        self.no_runtime = False
+        self.cuda_error = 0
 
     def init_libnvinfer_plugins(self, logger: Any, namespace: str) -> bool:
         self.plugins_loaded = True

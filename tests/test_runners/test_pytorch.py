@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,24 @@ def test_values_are_those_of_the_precision(precision: str, dtype: Any, tolerance
     np.testing.assert_allclose(got, by_hand(network, dtype), atol=tolerance)
     assert np.array_equal(got, got.astype(np.float16)) is (precision == "fp16")
     assert next(network.parameters()).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({"pci_domain_id": 0, "pci_bus_id": 0x1B, "pci_device_id": 0}, "00000000:1B:00.0"),
+        ({}, 1),  # torch before it told: CUDA's number
+    ],
+)
+def test_nvml_is_told_which_gpu(
+    monkeypatch: pytest.MonkeyPatch, known: dict[str, int], expected: object
+) -> None:
+    with open_runner() as runner:
+        assert runner.gpu is None
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(**known))
+        monkeypatch.setattr(runner, "_device", torch.device("cuda", 1))
+        assert runner.gpu == expected
+        monkeypatch.setattr(runner, "_device", torch.device("cpu"))
 
 
 def test_what_results_keep_of_it() -> None:

@@ -258,6 +258,38 @@ def test_an_engine_that_is_not_for_this_machine(fake: FakeTensorRT, refusal: str
         TensorRTRunner(b"other", "fp32", device=fake.device, api=fake.api)
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (35, "CUDA does not start for TensorRT 8.6.0: error 35, the driver is too old for the CUDA"),
+        (4711, "TensorRT says: CUDA initialization failure with error: 4711"),
+        (0, "It says: pybind11::init"),
+    ],
+)
+def test_a_driver_that_serves_us_and_not_tensorrt(fake: FakeTensorRT, error: int, reason: str) -> None:
+    """TensorRT brings a CUDA of its own, newer than what the driver may serve: it then makes no runtime."""
+    fake.no_runtime, fake.cuda_error = True, error
+    with pytest.raises(
+        EngineError, match=rf"TensorRT 8.6.0 cannot run engines here\. {reason}.*calib doctor"
+    ):
+        TensorRTRunner(b"plan", "fp32", device=fake.device, api=fake.api)
+
+
+def test_an_engine_that_holds_code_is_run_where_that_is_allowed(fake: FakeTensorRT) -> None:
+    fake.plans[b"plan"], fake.holds_code = doubling(), True
+    with pytest.raises(EngineError, match=r"holds code of its own.*--host-code, or host_code=True"):
+        TensorRTRunner(b"plan", "fp32", device=fake.device, api=fake.api)
+    with TensorRTRunner(b"plan", "fp32", device=fake.device, api=fake.api, host_code=True) as runner:
+        assert runner.infer({"x": rows(1)})["y"].tolist() == [[0.0, 2.0, 4.0]]
+
+
+def test_an_engine_of_another_gpu_of_the_kind_is_run_with_tensorrts_warning(fake: FakeTensorRT) -> None:
+    fake.plans[b"plan"] = doubling()
+    fake.strange = "Using an engine plan file across different models of devices is not recommended"
+    with TensorRTRunner(b"plan", "fp32", device=fake.device, api=fake.api) as runner:
+        assert runner.note == f"TensorRT 8.6.0 engine on Fake H200; TensorRT warns: {fake.strange}"
+
+
 def test_no_memory_for_a_context(fake: FakeTensorRT) -> None:
     fake.plans[b"plan"] = doubling()
     fake.no_context = True
@@ -328,6 +360,50 @@ def test_what_a_report_is_told(open_runner: Open, fake: FakeTensorRT) -> None:
     assert fake.plugins_loaded
 
 
+def test_nvml_is_told_which_gpu(open_runner: Open) -> None:
+    assert open_runner(doubling()).gpu == "0000:1B:00.0"
+
+
 def test_unknown_precision(fake: FakeTensorRT) -> None:
     with pytest.raises(UsageError, match=r"one of fp32, fp16, int8, best, got 'int4'"):
         TensorRTRunner(b"plan", "int4", device=fake.device, api=fake.api)
+
+
+class TestUsualFeeds:
+    """What an engine is timed with where there are no data."""
+
+    def test_types_and_shapes_are_those_it_was_tuned_for(self, open_runner: Open) -> None:
+        inputs = [
+            Tensor("x", (-1, 3), bounds=DYNAMIC),
+            Tensor("half", (2, 2), DataType.HALF),
+            Tensor("ids", (1, 4), DataType.INT32),
+            Tensor("mask", (1, 4), DataType.BOOL),
+            Tensor("sizes", (2,), DataType.INT32, [(1, 1), (3, 5), (9, 9)], host=True),
+        ]
+        network = FakeNetwork(inputs, [Tensor("y", (-1, 3))], lambda x, **_: (x,))
+        found = open_runner(network).usual_feeds()
+        assert {name: (array.shape, array.dtype.name) for name, array in found.items()} == {
+            "x": ((4, 3), "float32"),
+            "half": ((2, 2), "float16"),
+            "ids": ((1, 4), "int32"),
+            "mask": ((1, 4), "bool"),
+            "sizes": ((2,), "int32"),
+        }
+        # Zeros would take less power, and be faster than data.
+        assert np.unique(found["x"]).size == 12
+        assert not found["ids"].any()
+        assert found["mask"].all()
+        assert found["sizes"].tolist() == [3, 5]
+
+    @pytest.mark.parametrize(
+        "untold",
+        [
+            Tensor("sizes", (2,), DataType.INT32, [(1,), (3,), (9,)], host=True),
+            Tensor("sizes", (2,), DataType.INT32, host=True),
+        ],
+        ids=["the first value alone", "nothing"],
+    )
+    def test_sizes_that_the_engine_does_not_tell(self, open_runner: Open, untold: Tensor) -> None:
+        network = FakeNetwork([untold], [Tensor("y", (1,))], lambda sizes: ([0.0],))
+        with pytest.raises(EngineError, match="does not tell what its input 'sizes' usually is"):
+            open_runner(network).usual_feeds()

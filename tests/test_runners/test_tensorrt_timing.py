@@ -68,6 +68,18 @@ def test_a_launch_costs_the_host_less_than_an_enqueue(open_runner: Open) -> None
     assert times.end_to_end_ms == pytest.approx(9.0)
 
 
+def test_with_a_graph_a_batch_is_sent_once(open_runner: Open, device: FakeDevice) -> None:
+    """A copy more would lie before the first event, and count for the host's clock alone."""
+    runner = open_runner(network(), cuda_graph=True)
+    runner.time_batch(batch())  # captures, which takes an enqueue and its inputs
+    times = runner.time_batch(batch())
+    assert runner.cuda_graph
+    assert times.end_to_end_ms == pytest.approx(2.0 + 5.0 + 2.0)
+    before = device.gpu_ms
+    runner.infer(batch())
+    assert device.gpu_ms - before == pytest.approx(2.0 + 5.0 + 2.0)
+
+
 def test_another_shape_is_captured_anew(open_runner: Open, device: FakeDevice) -> None:
     runner = open_runner(network(), cuda_graph=True)
     for count in (2, 2, 4, 2):

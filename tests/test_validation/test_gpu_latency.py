@@ -12,6 +12,7 @@ from calib.data import Array
 from calib.engine import GpuReading, GpuReadings
 from calib.errors import UsageError
 from calib.runners import BatchTimes
+from calib.validation import gpu_latency
 from calib.validation.gpu_latency import GpuLatency, GpuLatencyPlan, measure_gpu_latency
 from calib.validation.latency import LatencyPlan
 from calib.validation.latency_conditions import clock_warnings, summarize_telemetry
@@ -56,6 +57,7 @@ class Scripted(PlainRunner):
         self.script = list(script)
         self.transfer_ms, self.enqueue_ms = 0.25, 0.125
         self.cuda_graph, self.graph_problem = False, ""
+        self.gpu: str | int = 0
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         return {"y": np.zeros((1, 1), np.float32)}
@@ -109,6 +111,21 @@ def test_the_warm_up_takes_a_fifth_of_the_time_at_most() -> None:
     found = bench.measure(GpuLatencyPlan(seconds=100, minimum=1)).latencies
     assert [latency.warmup for latency in found] == [2, 2]
     assert [latency.count for latency in found] == [8, 8]
+
+
+def test_a_warm_up_that_time_cut_short_is_told() -> None:
+    # A fifth of 100 ms; a batch and its transfers take 12.5 ms on the host, so that the second ends it.
+    bench = Bench(fp32=[10.4], int8=[0.5])
+    found = bench.measure(GpuLatencyPlan(seconds=0.1, minimum=1, count=1))
+    assert [latency.warmup for latency in found.latencies] == [2, 2]
+    assert [warning for warning in found.warnings if "warm-up" in warning] == [
+        f"{label}: there was time for {spent} ms of warm-up on the GPU instead of 200 ms: clocks may not "
+        "have been up. Give it more time with --latency-seconds."
+        for label, spent in (("FP32", 21), ("INT8", 1))
+    ]
+    # Ten batches or not: these are two of 12 s of the GPU.
+    slow = Bench(fp32=[6000]).measure(GpuLatencyPlan(seconds=50, minimum=1))
+    assert not any("warm-up" in warning for warning in slow.warnings)
 
 
 def test_a_few_rounds_are_timed_whatever_they_take() -> None:
@@ -289,5 +306,29 @@ def test_one_batch_and_one_label_for_each_runner(labels: list[str]) -> None:
 
 def test_the_plan_of_any_runner() -> None:
     plan = GpuLatencyPlan.of(LatencyPlan(32, 50, 5, 7.0, 4), transfers=True)
-    assert (plan.batch_size, plan.count, plan.warmup, plan.seconds, plan.minimum) == (32, 50, 5, 7.0, 4)
+    assert (plan.batch_size, plan.count, plan.warmup, plan.seconds) == (32, 50, 5, 7.0)
     assert (plan.warmup_ms, plan.transfers) == (200.0, True)
+
+
+@pytest.mark.parametrize(("count", "minimum", "expected"), [(50, 4, 10), (50, 20, 20), (6, 3, 6), (2, 3, 3)])
+def test_trtexecs_ten_rounds_are_timed_unless_fewer_are_asked_for(
+    count: int, minimum: int, expected: int
+) -> None:
+    assert GpuLatencyPlan.of(LatencyPlan(1, count, 5, 7.0, minimum)).minimum == expected
+
+
+def test_the_gpu_that_runs_is_the_one_that_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's first GPU need not be NVML's first, nor need the first one be the one that was chosen."""
+    watched: list[object] = []
+
+    def sampler(device: object = "the first") -> Sampler:
+        watched.append(device)
+        return Sampler([])
+
+    monkeypatch.setattr(gpu_latency, "TelemetrySampler", sampler)
+    bench = Bench(fp32=[1])
+    plan = GpuLatencyPlan(count=1, minimum=1, warmup=1, warmup_ms=0)
+    for gpu in ("0000:1B:00.0", 1):
+        bench.runners[0].gpu = gpu
+        measure_gpu_latency(bench.runners, [FEEDS], plan, ["FP32"])
+    assert watched == ["0000:1B:00.0", 1]

@@ -60,7 +60,9 @@ class BuiltRunner(OnnxRuntimeRunner):
 RUNNERS: list[BuiltRunner] = []
 
 
-def fake_engines(model: OnnxModel, options: Any, calibrations: Sequence[Any]) -> Iterator[Variant]:
+def fake_engines(
+    model: OnnxModel, options: Any, calibrations: Sequence[Any], feeds: Any
+) -> Iterator[Variant]:
     def build(number: int) -> Variant:
         runner = BuiltRunner(load_model(model.path), number)
         RUNNERS.append(runner)

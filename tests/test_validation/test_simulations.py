@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,18 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import conv_relu_gemm, samples, save
+from networks import conv_relu_gemm, model, node, samples, save, weight
 
 import calib
 from calib.data import from_arrays
-from calib.graph import OnnxModel, quantize_model
+from calib.graph import OnnxModel, load_model, quantize_model
 from calib.report import write_report
 from calib.runners import OnnxRuntimeRunner
 from calib.validation import EngineOptions, Results, engine_inspection, read_results, validate
 from calib.validation import variants as all_variants
 from calib.validation.naming import RunName
+from calib.validation.options import Options
 from calib.validation.peer_records import SimulationDifference
-from calib.validation.simulations import simulation_sentence
+from calib.validation.provenance import read_calibrations
+from calib.validation.simulations import simulate, simulation_sentence
 from calib.validation.tasks.classification import ClassificationTask
 from calib.validation.variants import Variant
 
@@ -36,19 +39,58 @@ class WrongRunner(OnnxRuntimeRunner):
         return {name: array * np.float32(self.factor) for name, array in super().infer(feeds).items()}
 
 
+ENGINE: Any = SimpleNamespace(record=SimpleNamespace(flavour="tensorrt", tensorrt="8.6.0"))
+
+
 def engines(factor: float) -> Any:
-    def make(model: OnnxModel, options: Any, calibrations: Sequence[Any]) -> Iterator[Variant]:
+    def make(model: OnnxModel, options: Any, calibrations: Sequence[Any], feeds: Any) -> Iterator[Variant]:
         plain = WrongRunner(model, "fp32", simulated=False)
-        yield Variant(RunName("fp32", runner="tensorrt"), plain, "as it is", engine=SimpleNamespace())  # type: ignore[arg-type]
+        yield Variant(RunName("fp32", runner="tensorrt"), plain, "as it is", engine=ENGINE)
         for calibration in calibrations:
             # The right one computes what the simulation does.
             quantized = quantize_model(model, calibration.cache, target="onnxruntime").model
             runner = WrongRunner(quantized, "int8", simulated=False)
             runner.factor = factor
             name = replace(calibration.run, runner="tensorrt")
-            yield Variant(name, runner, "built", engine=SimpleNamespace(), scales=calibration.cache)  # type: ignore[arg-type]
+            yield Variant(name, runner, "built", engine=ENGINE, scales=calibration.cache)
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("flavour", "version", "chosen", "transposed"),
+    [
+        ("tensorrt", "8.6.0", "auto", "float"),
+        ("tensorrt", "8.6.0", "int8", "int8"),
+        ("tensorrt", "10.3.0", "auto", "int8"),
+        ("tensorrt", "10.3.0", "float", "float"),
+        ("tensorrt_rtx", "1.7.1", "auto", "int8"),
+    ],
+)
+def test_transposed_convolutions_are_simulated_as_the_engine_has_them(
+    tmp_path: Path, flavour: str, version: str, chosen: str, transposed: str
+) -> None:
+    proto = model(
+        [node("ConvTranspose", ["x", "w"], ["u"]), node("Conv", ["u", "w"], ["y"])],
+        {"x": ["n", 4, 6, 6]},
+        {"y": None},
+        {"w": weight(4, 4, 3, 3)},
+    )
+    source = load_model(save(proto, tmp_path / "net.onnx"))
+    cache = tmp_path / "net.cache"
+    calib.calibrate(source.path, from_arrays("random", {"x": samples(8, 4, 6, 6)}), out=cache)
+    calibrations = read_calibrations([cache])
+    engine: Any = SimpleNamespace(record=SimpleNamespace(flavour=flavour, tensorrt=version))
+    name = replace(calibrations[0].run, runner="tensorrt")
+    built = Variant(
+        name, OnnxRuntimeRunner(source, "fp32"), "built", engine=engine, scales=calibrations[0].cache
+    )
+    options = Options(engine=EngineOptions(conv_transpose=chosen), runner="tensorrt")
+    with ExitStack() as stack:
+        ((simulated, _),) = simulate([built], source, calibrations, options, stack)
+        pairs = simulated.quantized_tensors
+    # A pair for each activation and weight.
+    assert pairs == (4 if transposed == "int8" else 2)
 
 
 @pytest.fixture

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from calib.errors import UsageError
-from calib.graph import OnnxModel, TensorSpec
 from calib.validation import EngineOptions
 from calib.validation.latency import LatencyPlan
 from calib.validation.naming import RunName
 from calib.validation.options import Options
 from calib.validation.timing import time_variants
 from calib.validation.variants import Variant
-from calib.validation.variants_tensorrt import _batch_shapes
 
 
 class FixedRunner:
@@ -77,30 +75,6 @@ def test_runs_on_the_cpu_have_no_ratios() -> None:
     timing = time_variants([variant("fp32", "onnxruntime", "host clock", 2.0)], {}, PLAN)
     assert timing.ratios == ()
     assert timing.telemetry is None
-
-
-def model(shape: tuple[int | str | None, ...]) -> Any:
-    class Model:
-        inputs = (TensorSpec("x", np.dtype(np.float32), shape),)
-
-    return Model()
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [
-        (("batch", 3, 8, 8), ("x:1x3x8x8:16x3x8x8:32x3x8x8",)),
-        ((4, 3, 8, 8), ()),
-        (("batch", 3, "height", 8), ()),
-    ],
-    ids=["dynamic batch", "fixed batch", "dynamic height"],
-)
-def test_engines_are_built_for_the_batches_that_are_run(
-    shape: tuple[int | str | None, ...], expected: tuple[str, ...]
-) -> None:
-    options = Options(runner="tensorrt", caches=("c",), batch_size=32, latency=LatencyPlan(16, 10))
-    network: OnnxModel = model(shape)
-    assert _batch_shapes(network, options) == expected
 
 
 @pytest.mark.parametrize(

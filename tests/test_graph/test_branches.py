@@ -1,0 +1,217 @@
+"""Tensors that several quantized branches read get one pair, and are written in INT8 once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from networks import model, node, samples, weight
+from onnx import numpy_helper
+from rtx_kernels import Kernel, kernels
+
+from calib.graph import OnnxModel, QuantizedModel, open_session, placement, quantize_model, session_options
+
+POOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
+WEIGHTS = {
+    "w1": weight(8, 3, 3, 3),
+    "w2": weight(8, 8, 1, 1, seed=1),
+    "w3": weight(4, 16, 1, 1, seed=2),
+}
+SCALES = {"x": 0.04, "c": 0.03, "t": 0.02, "p": 0.015, "d": 0.02, "u": 0.02, "cat": 0.025}
+
+
+def unet(*beside: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> onnx.ModelProto:
+    """t goes through a pooling to a convolution, and through a Concat to another."""
+    nodes = [
+        node("Conv", ["x", "w1"], ["c"], name="first", pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["t"]),
+        node("MaxPool", ["t"], ["p"], name="pool", **POOL),
+        node("Conv", ["p", "w2"], ["d"], name="deep"),
+        node("Resize", ["d", "", "double"], ["u"], name="up"),
+        node("Concat", ["u", "t"], ["cat"], name="join", axis=1),
+        node("Conv", ["cat", "w3"], ["y"], name="last"),
+        *beside,
+    ]
+    constants = {**WEIGHTS, "double": np.array([1, 1, 2, 2], np.float32)}
+    return model(nodes, {"x": ["n", 3, 8, 8]}, dict.fromkeys(outputs), constants)
+
+
+def quantized(
+    proto: onnx.ModelProto, scales: Mapping[str, float] = SCALES, keep_float: tuple[str, ...] = ()
+) -> QuantizedModel:
+    return quantize_model(OnnxModel(Path("m.onnx"), proto), scales, keep_float)
+
+
+def placed(result: QuantizedModel) -> dict[str, tuple[str, ...]]:
+    return {pair.tensor: pair.readers for pair in result.activations}
+
+
+def scale_in_graph(result: QuantizedModel, tensor: str) -> float:
+    graph = result.model.proto.graph
+    pair = next(n for n in graph.node if n.op_type == "QuantizeLinear" and n.input[0] == tensor)
+    return float(next(numpy_helper.to_array(t) for t in graph.initializer if t.name == pair.input[1]))
+
+
+def test_a_pooling_and_a_concat_read_one_pair() -> None:
+    result = quantized(unet())
+    assert placed(result) == {
+        "x": ("first",),
+        "p": ("deep",),
+        "cat": ("last",),
+        "t": ("pool", "join"),
+    }
+    # What the pooling hands on has the scale of t; the Concat, which joins t with others, keeps its own.
+    (shared,) = result.explanation.shared
+    assert (shared.tensors, shared.scale, shared.own) == (("t", "p"), 0.02, (0.02, 0.015))
+    assert scale_in_graph(result, "p") == scale_in_graph(result, "t") == float(np.float32(0.02))
+    assert scale_in_graph(result, "cat") == float(np.float32(0.025))
+
+
+def test_what_a_pooling_hands_on_is_rounded_once() -> None:
+    proto = model(
+        [
+            node("Relu", ["x"], ["t"]),
+            node("Conv", ["t", "w1"], ["y"], name="head"),
+            node("MaxPool", ["t"], ["p"], name="pool", **POOL),
+            node("Conv", ["p", "w1"], ["z"], name="next"),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None, "z": None},
+        {"w1": WEIGHTS["w1"]},
+    )
+    exposed = quantized(proto).model.proto
+    read = next(n for n in exposed.graph.node if n.name == "next").input[0]
+    exposed.graph.output.append(onnx.helper.make_tensor_value_info(read, onnx.TensorProto.FLOAT, None))
+    x = samples(2, 3, 8, 8)
+    session = open_session(OnnxModel(Path("m.onnx"), exposed), session_options(float_qdq=True))
+    got = np.asarray(session.run([read], {"x": x})[0])
+    scale = np.float32(0.02)
+    rounded = np.round(np.maximum(x, 0) / scale).clip(-128, 127) * scale
+    assert np.array_equal(got, rounded.reshape(2, 3, 4, 2, 4, 2).max((3, 5)))
+
+
+NEVER = {
+    "an output of the model": (unet(outputs=("y", "t")), SCALES, ()),
+    "a float node reads it too": (
+        unet(node("Sigmoid", ["t"], ["z"]), outputs=("y", "z")),
+        SCALES,
+        (),
+    ),
+    "the pooling is kept float": (unet(), SCALES, ("^pool$",)),
+    "no scale": (unet(), {name: scale for name, scale in SCALES.items() if name != "t"}, ()),
+    # 0.015 has 16 steps where 0.25 has one: the pooled values would lose more than they gain.
+    "a scale that is too coarse": (unet(), {**SCALES, "t": 0.25}, ()),
+}
+
+
+@pytest.mark.parametrize("why", NEVER)
+def test_it_is_left_alone(why: str) -> None:
+    proto, scales, keep_float = NEVER[why]
+    result = quantized(proto, scales, keep_float)
+    assert placed(result) == {"x": ("first",), "p": ("deep",), "cat": ("last",)}
+    assert result.explanation.shared == ()
+
+
+def test_a_tensor_with_one_reader_is_left_to_tensorrt() -> None:
+    """Its Q fuses into the convolution before it: nothing else needs the tensor in float."""
+    proto = model(
+        [
+            node("Conv", ["x", "w1"], ["c"], name="first"),
+            node("MaxPool", ["c"], ["p"], name="pool", **POOL),
+            node("Conv", ["p", "w2"], ["y"], name="deep"),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None},
+        {"w1": WEIGHTS["w1"], "w2": WEIGHTS["w2"]},
+    )
+    assert placed(quantized(proto)) == {"x": ("first",), "p": ("deep",)}
+
+
+def test_spatial_pyramid_pooling_reads_its_input_once() -> None:
+    """Three poolings and a Concat read t, as in YOLO's SPP; views between are walked through."""
+    pools = [
+        node(
+            "MaxPool",
+            ["t"],
+            [f"p{k}"],
+            name=f"pool{k}",
+            kernel_shape=[k, k],
+            pads=[k // 2] * 4,
+            strides=[1, 1],
+        )
+        for k in (3, 5)
+    ]
+    proto = model(
+        [
+            node("Conv", ["x", "w1"], ["t"], name="first", pads=[1, 1, 1, 1]),
+            *pools,
+            node("Identity", ["p5"], ["i"], name="view"),
+            node("Concat", ["t", "p3", "i"], ["cat"], name="join", axis=1),
+            node("Conv", ["cat", "w3"], ["y"], name="last"),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None},
+        {"w1": WEIGHTS["w1"], "w3": weight(4, 24, 1, 1)},
+    )
+    assert placed(quantized(proto)) == {
+        "x": ("first",),
+        "cat": ("last",),
+        "t": ("pool3", "pool5", "join"),
+    }
+
+
+def test_a_convolution_and_a_pooling_read_one_pair() -> None:
+    """An SSD's feature map: the head reads it directly, the next stage through a pooling."""
+    proto = model(
+        [
+            node("Conv", ["x", "w1"], ["c"], name="first"),
+            node("Relu", ["c"], ["t"]),
+            node("Conv", ["t", "w2"], ["y"], name="head"),
+            node("MaxPool", ["t"], ["p"], name="pool", **POOL),
+            node("Conv", ["p", "w2"], ["z"], name="next"),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None, "z": None},
+        {"w1": WEIGHTS["w1"], "w2": WEIGHTS["w2"]},
+    )
+    result = quantized(proto)
+    assert placed(result) == {"x": ("first",), "t": ("head", "pool"), "p": ("next",)}
+    assert scale_in_graph(result, "p") == scale_in_graph(result, "t")
+
+
+UNET = unet()
+for axis in (2, 3):
+    UNET.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = 64
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, list[Kernel]]:
+    """The kernels that NVIDIA's current builder makes of a U-Net, with the rule and without it."""
+    pytest.importorskip("tensorrt_rtx_bindings", reason="extra [tensorrt-rtx] is not installed")
+    scales = dict.fromkeys([name for n in UNET.graph.node for name in (*n.input, *n.output)], 0.02)
+    # Scales of their own, as they have in a cache.
+    scales |= {"cat": 0.03, "p": 0.015}
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for form in ("one pair", "two pairs"):
+            made = quantize_model(OnnxModel(Path("m.onnx"), UNET), scales, target="tensorrt-10")
+            found[form] = kernels(made.model, 16)
+            patch.setattr(placement, "branch_places", lambda *_: {})
+    return found
+
+
+def test_an_engine_moves_less(built: dict[str, list[Kernel]]) -> None:
+    moved = {form: sum(sum(one.bytes_of.values()) for one in found) for form, found in built.items()}
+    # t has 16 x 8 x 64 x 64 values of 4 bytes, which are no longer written in float for the Concat and read
+    # again; in INT8 they were written for the pooling before.
+    assert moved["two pairs"] - moved["one pair"] >= 16 * 8 * 64 * 64 * 4
+
+
+def test_an_engine_has_no_more_kernels(built: dict[str, list[Kernel]]) -> None:
+    assert len(built["one pair"]) <= len(built["two pairs"])
+    # All three convolutions read INT8 in either form.
+    for found in built.values():
+        assert sum(one.kind == "correlation" and "Int8" in one.bytes_of for one in found) == 3
