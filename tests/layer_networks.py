@@ -157,7 +157,7 @@ def pyramid_in_space() -> Layer:
         for size in (3, 5, 7)
     ]
     join = node("Concat", ["c", "p3", "p5", "p7"], ["t"], name="layer", axis=1)
-    return between(*pools, join, channels=32, floats=("pool3", "pool5", "pool7", "layer"))
+    return between(*pools, join, channels=32, pairs={"c": "pool3, pool5, pool7, layer"}, floats=())
 
 
 def pyramid_of_bins() -> Layer:
@@ -170,8 +170,9 @@ def pyramid_of_bins() -> Layer:
         )
         nodes.append(node("Flatten", [f"p{bins}"], [f"f{bins}"], name=f"flat{bins}"))
     join = node("Concat", ["f1", "f2", "f4"], ["t"], name="layer", axis=1)
-    floats = [item.name for item in nodes]
-    return before_gemm(*nodes, join, floats=(*floats, "layer"), features=8 * (1 + 4 + 16))
+    floats = ("flat1", "flat2", "flat4", "layer")
+    pairs = {"c": "pool1, pool2, pool4"}
+    return before_gemm(*nodes, join, pairs=pairs, floats=floats, features=8 * (1 + 4 + 16))
 
 
 NORM = {
@@ -355,8 +356,8 @@ LAYERS: Mapping[str, Layer] = MappingProxyType(
                 node("Conv", ["t", "v"], ["y"], name="last"),
             ],
             {"w": weight(8, 8, 3, 3), "v": weight(8, 16, 1, 1)},
-            {"x": "first", "w": "first", "t": "last", "v": "last"},
-            frozenset({"layer"}),
+            {"x": "first, layer", "w": "first", "t": "last", "v": "last"},
+            frozenset(),
         ),
         "squeeze and excitation": between(
             node("GlobalAveragePool", ["c"], ["a"], name="pool"),

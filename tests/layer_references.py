@@ -75,11 +75,13 @@ def excited(c: torch.Tensor, t: Tensors, q: Round) -> torch.Tensor:
 
 
 def pyramid_of_bins(c: torch.Tensor, t: Tensors, q: Round) -> torch.Tensor:
-    return torch.cat([F.adaptive_max_pool2d(c, bins).flatten(1) for bins in (1, 2, 4)], 1)
+    once = q("c", c)
+    return torch.cat([F.adaptive_max_pool2d(once, bins).flatten(1) for bins in (1, 2, 4)], 1)
 
 
 def pyramid_in_space(c: torch.Tensor, t: Tensors, q: Round) -> torch.Tensor:
-    return torch.cat([c, *(F.max_pool2d(c, size, 1, size // 2) for size in (3, 5, 7))], 1)
+    once = q("c", c)
+    return torch.cat([once, *(F.max_pool2d(once, size, 1, size // 2) for size in (3, 5, 7))], 1)
 
 
 def pooled(**options: Any) -> Reference:
@@ -181,7 +183,7 @@ REFERENCES: Mapping[str, Reference] = MappingProxyType(
         "hard swish": simply(F.hardswish),
         "residual sum": lambda t, q: F.relu(F.conv2d(q("x", t["x"]), t["w"], padding=1) + q("x", t["x"])),
         "concatenation": lambda t, q: F.conv2d(
-            q("t", torch.cat([F.conv2d(q("x", t["x"]), t["w"], padding=1), t["x"]], 1)), t["v"]
+            q("t", torch.cat([F.conv2d(q("x", t["x"]), t["w"], padding=1), q("x", t["x"])], 1)), t["v"]
         ),
         "squeeze and excitation": between(excited),
         "padding, reflected": simply(F.pad, (1, 1, 1, 1), mode="reflect"),

@@ -13,7 +13,7 @@ from calib.calibrators.amax import amax_of
 from calib.data import Array
 from calib.graph.graph_edit import FreshNames, drop_unread
 from calib.graph.graph_view import label
-from calib.graph.operators import adds_two
+from calib.graph.operators import adds_two, commutes
 from calib.graph.placement import Plan
 from calib.graph.weights import QuantizedWeight, as_array, constants, quantize_weight, round_scales
 
@@ -188,7 +188,11 @@ def _state_kernel_shape(node: onnx.NodeProto, weight: Sequence[int]) -> None:
 
 
 def _rule(readers: Sequence[onnx.NodeProto]) -> str:
-    kinds = (
-        f"skip input of a residual {n.op_type}" if adds_two(n) else f"input of {n.op_type}" for n in readers
-    )
-    return ", ".join(dict.fromkeys(kinds))
+    return ", ".join(dict.fromkeys(map(_place_of, readers)))
+
+
+def _place_of(reader: onnx.NodeProto) -> str:
+    if adds_two(reader):
+        return f"skip input of a residual {reader.op_type}"
+    # What only moves values has a pair where the tensor has other readers in INT8.
+    return f"branch through {reader.op_type}" if commutes(reader) else f"input of {reader.op_type}"

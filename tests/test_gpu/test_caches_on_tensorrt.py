@@ -174,7 +174,7 @@ def test_our_cache_is_taken_and_our_simulation_answers_alike(trt: Any, name: str
     engine, layers = run(trt, plan, images)
     model = load_model(model_path(name))
     reference = open_session(model, session_options()).run(None, {model.inputs[0].name: images})[0]
-    simulated_model = quantize_model(model, cache).model
+    simulated_model = quantize_model(model, cache, conv_transpose="int8").model
     simulated = open_session(simulated_model, session_options(float_qdq=True)).run(
         None, {model.inputs[0].name: images}
     )[0]
@@ -184,7 +184,7 @@ def test_our_cache_is_taken_and_our_simulation_answers_alike(trt: Any, name: str
           f"{decibels(reference[: len(engine)], simulated[: len(engine)]):.2f} dB; agreement {agreement:.4f}")  # fmt: skip
     assert layers["int8"] > 0
     if name == "unet" and agreement <= 0.93:
-        # In some builds of 8.6.0; reports/tensorrt-8.6.md has what is known of it.
+        # In some builds of 8.6.0, which is why calib.build keeps these layers float; this is the bare builder.
         pytest.xfail("a transposed convolution with INT8 output computes something else")
     assert agreement > 0.93
 

@@ -63,6 +63,8 @@ def test_a_pooling_and_a_concat_read_one_pair() -> None:
         "cat": ("last",),
         "t": ("pool", "join"),
     }
+    rules = {pair.tensor: pair.rule for pair in result.activations}
+    assert rules["t"] == "branch through MaxPool, branch through Concat"
     # What the pooling hands on has the scale of t; the Concat, which joins t with others, keeps its own.
     (shared,) = result.explanation.shared
     assert (shared.tensors, shared.scale, shared.own) == (("t", "p"), 0.02, (0.02, 0.015))
@@ -179,6 +181,8 @@ def test_a_convolution_and_a_pooling_read_one_pair() -> None:
     )
     result = quantized(proto)
     assert placed(result) == {"x": ("first",), "t": ("head", "pool"), "p": ("next",)}
+    (rule,) = (pair.rule for pair in result.activations if pair.tensor == "t")
+    assert rule == "input of Conv, branch through MaxPool"
     assert scale_in_graph(result, "p") == scale_in_graph(result, "t")
 
 

@@ -358,7 +358,7 @@ def test_concat_has_one_pair_and_its_branches_its_scale() -> None:
         [
             node("Relu", ["x"], ["a"]),
             node("Conv", ["a", "w1"], ["b"], name="on_a"),
-            node("Concat", ["a", "b"], ["cat"], axis=1),
+            node("Concat", ["a", "b"], ["cat"], name="join", axis=1),
             node("Conv", ["cat", "w2"], ["y"], name="on_cat"),
             node("Conv", ["b", "w1"], ["z"], name="on_b"),
         ],
@@ -367,7 +367,8 @@ def test_concat_has_one_pair_and_its_branches_its_scale() -> None:
         {"w1": weight(4, 4, 1, 1), "w2": weight(2, 8, 3, 3)},
     )
     result = quantized(proto, {"a": 0.02, "b": 0.01, "cat": 0.03, "x": 1.0, "y": 1.0}, share=True)
-    assert placed(result) == {"a": ("on_a",), "cat": ("on_cat",), "b": ("on_b",)}
+    # The Concat reads what the convolutions read.
+    assert placed(result) == {"a": ("on_a", "join"), "cat": ("on_cat",), "b": ("on_b", "join")}
     # max(0.02, 0.01, 0.03)
     assert {scale_in_graph(result, name) for name in ("a", "b", "cat")} == {float(np.float32(0.03))}
     (group,) = result.explanation.shared
