@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +28,8 @@ __all__ = ["BuildJob", "BuiltPlan", "run_builder"]
 
 _MISSING_SCALE = re.compile(r"Missing scale and zero-point for tensor (.+?), expect fall back")
 _MOST_WARNINGS = 50
+_WEIGHTS_HEAD = "TensorRT encountered issues when converting weights"
+_WEIGHTS = re.compile(r"\s*- (\d+ weights are affected .*)")
 
 
 @dataclass(frozen=True)
@@ -305,9 +307,22 @@ def _message(what: str, told: Sequence[str]) -> str:
     return "\n".join(parts)
 
 
+def _joined(texts: Iterable[str]) -> list[str]:
+    """Lines, with what TensorRT tells of weights in lines of their own behind the one that it belongs to."""
+    found: list[str] = []
+    head: int | None = None
+    for text in texts:
+        if head is not None and (match := _WEIGHTS.match(text)):
+            found[head] = f"{found[head].rstrip('.;')}; {match[1]}"
+            continue
+        head = len(found) if text.startswith(_WEIGHTS_HEAD) else head
+        found.append(text)
+    return found
+
+
 def _warnings(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, ...], list[str]]:
     """Warnings and errors of a build that succeeded, and a note on scales that were missing."""
-    texts = list(dict.fromkeys(text for severity, text in lines if severity != "INFO"))
+    texts = _joined(dict.fromkeys(text for severity, text in lines if severity != "INFO"))
     missing = [match[1] for text in texts if (match := _MISSING_SCALE.search(text))]
     others = [text for text in texts if not _MISSING_SCALE.search(text)]
     notes = []

@@ -412,3 +412,22 @@ def test_a_scalar_input_needs_no_shape(install_tensorrt: InstallTensorRT, tmp_pa
     )
     calib.build(save(proto, tmp_path / "scalar.onnx"))
     assert trt.builds[0]["shapes"] == {"x": ((2, 4),) * 3}
+
+
+def test_what_tensorrt_says_of_weights_is_one_warning(
+    install_tensorrt: InstallTensorRT, network: Path
+) -> None:
+    """8.6 says it in five lines, of which the last two make no sense alone."""
+    trt = install_tensorrt("8.6.0")
+    head = "TensorRT encountered issues when converting weights between types and that could affect accuracy."
+    trt.says = [
+        ("WARNING", head),
+        ("WARNING", "Check verbose logs for the list of affected weights."),
+        ("WARNING", "- 16 weights are affected by this issue: Detected subnormal FP16 values."),
+        ("WARNING", "- 4 weights are affected by this issue: Detected values that became zero."),
+    ]
+    assert calib.build(network, precision="fp16").record.warnings == (
+        f"{head[:-1]}; 16 weights are affected by this issue: Detected subnormal FP16 values; "
+        "4 weights are affected by this issue: Detected values that became zero.",
+        "Check verbose logs for the list of affected weights.",
+    )
