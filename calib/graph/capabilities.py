@@ -146,7 +146,7 @@ def _row(
 ) -> LayerRow:
     op, domain = key
     nodes = [node for node in graph.nodes if (node.op_type, node.domain) == key]
-    function = op in graph.functions
+    function = key in graph.functions
     example = nodes[0] if nodes else onnx.helper.make_node(op, [], [], domain=domain)
     moves = bool(nodes) and all(map(commutes, nodes))
     answers = {release: _support(example, release, function, moves) for release in releases}

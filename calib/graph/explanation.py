@@ -127,7 +127,8 @@ def _subgraphs(graph: GraphView) -> Iterator[Subgraph]:
 def _inside(node: onnx.NodeProto, graph: GraphView) -> Iterator[onnx.NodeProto]:
     """The nodes in a node's subgraphs, or in the function that it calls, at any depth."""
     yield from nodes_inside(node)
-    for inner in graph.functions[node.op_type].node if node.op_type in graph.functions else ():
+    called = graph.functions.get((node.op_type, node.domain))
+    for inner in called.node if called is not None else ():
         yield inner
         yield from _inside(inner, graph)
 

@@ -47,7 +47,7 @@ def take_domain(proto: onnx.ModelProto) -> None:
 
 
 def _foreign(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    functions = {function.name for function in proto.functions}
+    functions = {function.name for function in proto.functions if not function.domain}
     for node in all_nodes(proto.graph):
         if not node.domain and node.op_type not in functions and not is_standard(node):
             yield node

@@ -34,7 +34,7 @@ class GraphView:
         constants: Tensor → its constant value.
         producer: Tensor → index of the node that makes it.
         readers: Tensor → how many inputs read it; a model output and a subgraph count as readers.
-        functions: Name → a function that the model defines itself.
+        functions: Name and domain → a function that the model defines itself.
         half: As given.
     """
 
@@ -49,7 +49,7 @@ class GraphView:
         self.readers = Counter(name for node in self.nodes for name in node.input if name)
         self.readers.update(output.name for output in proto.graph.output)
         self.readers.update(name for node in self.nodes for name in names_read_inside(node))
-        self.functions = {function.name: function for function in proto.functions}
+        self.functions = {(function.name, function.domain): function for function in proto.functions}
         self._masks = mask_tensors(scales)
 
     @cached_property

@@ -6,7 +6,7 @@ support matrix of layers and precisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 
 import onnx
@@ -144,17 +144,17 @@ def _text(node: onnx.NodeProto, name: str, default: str) -> str:
     return next((a.s.decode() for a in node.attribute if a.name == name), default)
 
 
-def float_reason(node: onnx.NodeProto, functions: Iterable[str] = ()) -> str:
+def float_reason(node: onnx.NodeProto, functions: Container[tuple[str, str]] = ()) -> str:
     """Why a node without a weight stays in float.
 
     Args:
         node: The node.
-        functions: Names of the functions that the model defines itself.
+        functions: Name and domain of the functions that the model defines itself.
 
     >>> float_reason(onnx.helper.make_node("Softmax", ["x"], ["y"]))
     'TensorRT has no INT8 softmax'
     """
-    if node.op_type in functions:
+    if (node.op_type, node.domain) in functions:
         return "a function of the model: nodes in it stay in float"
     if not is_standard(node):
         domain = node.domain or "ai.onnx"

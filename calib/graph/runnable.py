@@ -104,12 +104,12 @@ def cut_before(model: OnnxModel, missing: Collection[tuple[str, str]]) -> Runnab
         missing: The operators, each with its domain; "" is ONNX's own.
     """
     proto = model.edited()
-    functions = {function.name for function in proto.functions if _uses(function.node, missing, set())}
+    lacking = _with_functions(proto, missing)
     lost: dict[str, None] = {}
     kept: list[onnx.NodeProto] = []
     nodes, behind = [], []
     for node in proto.graph.node:
-        if _uses((node,), missing, functions):
+        if _uses((node,), lacking):
             nodes.append(node)
         elif lost.keys() & {*node.input, *names_read_inside(node)}:
             behind.append(label(node))
@@ -125,9 +125,15 @@ def cut_before(model: OnnxModel, missing: Collection[tuple[str, str]]) -> Runnab
     return RunnablePart(rest, frozenset(missing), tuple(nodes), tuple(behind), tuple(lost))
 
 
-def _uses(
-    nodes: Collection[onnx.NodeProto], missing: Collection[tuple[str, str]], functions: Collection[str]
-) -> bool:
+def _with_functions(proto: onnx.ModelProto, missing: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Operators that are missing, and the model's functions that use them, be it by other functions."""
+    found = set(missing)
+    while more := {(f.name, f.domain) for f in proto.functions if _uses(f.node, found)} - found:
+        found |= more
+    return found
+
+
+def _uses(nodes: Collection[onnx.NodeProto], missing: Collection[tuple[str, str]]) -> bool:
     """Whether nodes, or nodes inside of them, are of an operator that is missing."""
-    every = [inner for node in nodes for inner in (node, *nodes_inside(node))]
-    return any((node.op_type, node.domain) in missing or node.op_type in functions for node in every)
+    every = (inner for node in nodes for inner in (node, *nodes_inside(node)))
+    return any((node.op_type, node.domain) in missing for node in every)

@@ -19,6 +19,7 @@ from calib.errors import ModelError
 from calib.graph import (
     TARGETS,
     OnnxModel,
+    layer_table,
     load_model,
     open_session,
     quantize,
@@ -168,6 +169,28 @@ def test_a_models_own_function_is_no_custom_operator() -> None:
         "1 node inside Twice y stays in float, 0 of them with a weight: pairs go into the main graph alone.",
     )
     assert run(result.model, x=samples(1, 4, 6, 6)).shape == (1, 4, 6, 6)
+
+
+def test_a_function_may_have_the_name_of_an_operator_in_it() -> None:
+    """As torch.onnx.export names them after modules: Softmax of torch's domain holds ONNX's Softmax."""
+    softmax = node("Softmax", ["a"], ["b"])
+    body = helper.make_function("torch", "Softmax", ["a"], ["b"], [softmax], [helper.make_opsetid("", 17)])
+    conv, plain = node("Conv", ["x", "w"], ["c"]), node("Softmax", ["s"], ["y"])
+    proto = model([conv], {"x": [1, 4, 6, 6]}, {"c": None}, {"w": weight(4, 4, 1, 1)})
+    proto.graph.node.extend([helper.make_node("Softmax", ["c"], ["s"], domain="torch"), plain])
+    proto.graph.output[0].name = "y"
+    proto.opset_import.append(helper.make_opsetid("torch", 1))
+    proto.functions.append(body)
+    explanation = quantize_model(in_memory(proto), {"x": 0.02}).explanation
+    assert {(group.domain, group.reason) for group in explanation.float_groups} == {
+        ("torch", "a function of the model: nodes in it stay in float"),
+        ("", "TensorRT has no INT8 softmax"),
+    }
+    assert [(inside.op, inside.count) for inside in explanation.subgraphs] == [("Softmax", 1)]
+    rows = {row.domain: row for row in layer_table(in_memory(proto)).rows if row.op == "Softmax"}
+    assert [(rows[domain].count, rows[domain].inside) for domain in ("torch", "")] == [(1, 0), (1, 1)]
+    assert "function of the model" in rows["torch"].why
+    assert "function of the model" not in rows[""].why
 
 
 def test_a_custom_operator_called_add_is_no_residual_add() -> None:

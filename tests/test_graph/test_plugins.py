@@ -142,15 +142,16 @@ def test_plugins_of_several_names_and_in_a_subgraph_are_all_left_out() -> None:
 
 
 def test_plugin_in_a_function_of_the_model_is_found() -> None:
-    body = helper.make_function(
-        "own", "Detect", ["a"], ["b"], [helper.make_node("Plugin", ["a"], ["b"], domain="acme")],
-        [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)],
-    )  # fmt: skip
+    opsets = [helper.make_opsetid(domain, 17 if domain == "" else 1) for domain in ("", "acme", "own")]
+    plugin = helper.make_node("Plugin", ["a"], ["b"], domain="acme")
+    inner = helper.make_function("own", "Find", ["a"], ["b"], [plugin], opsets)
+    find = helper.make_node("Find", ["a"], ["b"], domain="own")
+    outer = helper.make_function("own", "Detect", ["a"], ["b"], [find], opsets)
     proto = conv_relu_gemm()
     proto.graph.node.append(helper.make_node("Detect", ["y"], ["z"], name="detect", domain="own"))
     proto.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
     proto.opset_import.extend([helper.make_opsetid("own", 1), helper.make_opsetid("acme", 1)])
-    proto.functions.append(body)
+    proto.functions.extend([inner, outer])
     result = calib.calibrate(in_memory(proto), [samples(2, 3, 8, 8)])
     assert list(result.ranges)[-1] == "y"
     assert any("Detect 'detect' (domain 'own')" in note for note in result.notes)
