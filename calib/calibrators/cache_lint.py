@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -14,10 +13,9 @@ from calib.calibrators.algorithms import ALGORITHMS, algorithm_named
 from calib.calibrators.amax import amax_of
 from calib.calibrators.cache import CalibrationCache, unusable_reason
 from calib.calibrators.trt_version import encode_version
+from calib.data.findings import Severity
 
-__all__ = ["Finding", "Severity", "is_clean", "lint_cache", "lint_header", "lint_scales", "mask_tensors"]
-
-Severity = Literal["error", "warning", "note"]
+__all__ = ["Finding", "Severity", "lint_cache", "lint_header", "lint_scales", "mask_tensors"]
 
 _LAST_WITH_CALIBRATORS = 10
 _MASK_RATIO = 1e6
@@ -47,12 +45,6 @@ class Finding:
     severity: Severity
     tensor: str | None
     message: str
-
-
-def is_clean(findings: Iterable[Finding], *, strict: bool = False) -> bool:
-    """Whether a gate lets a cache with these findings pass: no error, if strict no warning either."""
-    stopping = {"error", "warning"} if strict else {"error"}
-    return not any(finding.severity in stopping for finding in findings)
 
 
 def lint_cache(

@@ -171,7 +171,7 @@ def _mixed(reading: Reading, name: str, samples: Sequence[SampleFacts]) -> list[
         )
         advice = "Give preprocess.resize with crop or letterbox, declare padding, or go with batch size 1."
         found.append(Finding("mixed-shapes", "warning", message, where, advice))
-    tops = {sample.id: _top(sample.values[name]) for sample in samples}
+    tops = {sample.id: sample.values[name].reach for sample in samples}
     small = tuple(key for key, top in tops.items() if 0 < top <= _SMALL)
     large = tuple(key for key, top in tops.items() if top > _LARGE)
     if small and large:
@@ -189,12 +189,6 @@ def _mixed(reading: Reading, name: str, samples: Sequence[SampleFacts]) -> list[
 def samples_shape(samples: Sequence[SampleFacts], name: str, wanted: str) -> tuple[int, ...]:
     """Shape of an input of the sample with some id."""
     return next(sample.shapes[name] for sample in samples if sample.id == wanted)
-
-
-def _top(figures: Figures) -> float:
-    if figures.minimum is None or figures.maximum is None:
-        return 0.0
-    return max(abs(figures.minimum), abs(figures.maximum))
 
 
 def _layout(reading: Reading, name: str, samples: Sequence[SampleFacts]) -> list[Finding]:
@@ -220,7 +214,7 @@ def check_against(calibration: Reading, validation: Reading) -> list[Finding]:
         ours, theirs = calibration.pooled[name], validation.pooled[name]
         if ours.std is None or theirs.std is None or ours.mean is None or theirs.mean is None:
             continue
-        tops = sorted((_top(ours), _top(theirs)))
+        tops = sorted((ours.reach, theirs.reach))
         stds = sorted((ours.std, theirs.std))
         ratio = max(_ratio(tops), _ratio(stds))
         shift = abs(ours.mean - theirs.mean) / (stds[1] or 1.0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
-__all__ = ["SEVERITIES", "Doubt", "Finding", "Severity", "passes"]
+from calib.wording import inflected
+
+__all__ = ["SEVERITIES", "Doubt", "Finding", "Severe", "Severity", "passes", "severity_counts"]
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -55,8 +57,27 @@ class Doubt(str):
         return made
 
 
-def passes(findings: Iterable[Finding], *, strict: bool = False) -> bool:
-    """Whether a gate lets data with these findings pass: no error, if strict no warning either.
+class Severe(Protocol):
+    """Whatever has a severity: a finding of data, or of a cache."""
+
+    @property
+    def severity(self) -> Severity:
+        """How much it matters."""
+
+
+def severity_counts(findings: Iterable[Severe]) -> str:
+    """How many findings there are of each severity.
+
+    >>> severity_counts([Finding("x", "note", "fine"), Finding("y", "warning", "doubtful")])
+    'no errors, 1 warning, 1 note'
+    """
+    found = [finding.severity for finding in findings]
+    counts = {severity: found.count(severity) for severity in SEVERITIES}
+    return ", ".join(f"{count or 'no'} {inflected(count, name + '[s]')}" for name, count in counts.items())
+
+
+def passes(findings: Iterable[Severe], *, strict: bool = False) -> bool:
+    """Whether a gate lets what has these findings pass: no error, if strict no warning either.
 
     >>> passes([Finding("x", "warning", "doubtful")]), passes([Finding("x", "warning", "")], strict=True)
     (True, False)

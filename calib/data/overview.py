@@ -54,6 +54,11 @@ class Figures:
     std: float | None
     not_finite: int
 
+    @property
+    def reach(self) -> float:
+        """The largest finite value, whatever its sign; 0 where there is none."""
+        return max(abs(self.minimum or 0.0), abs(self.maximum or 0.0))
+
 
 @dataclass(frozen=True)
 class InputFigures:

@@ -120,14 +120,22 @@ class OnnxModel:
         read = (node.input[0] for node in self._quantized if node.input)
         return tuple(dict.fromkeys(name for name in read if name not in made))
 
-    @property
-    def quantized_summary(self) -> str:
-        """How many such nodes there are and on which tensors, for messages."""
+    def refuse_quantized(self, advice: str) -> None:
+        """Refuses a model that is quantized already.
+
+        Args:
+            advice: What to do, as a sentence.
+
+        Raises:
+            ModelError: It has such nodes.
+        """
+        if not self.quantized_nodes:
+            return
         tensors = self.quantized_tensors
         example = f", the first of them {tensors[0]!r}" if tensors else ""
-        return (
-            f"{self.quantized_nodes} QuantizeLinear, DequantizeLinear or integer nodes, on "
-            f"{counted(len(tensors), 'tensor[s]')}{example}"
+        raise ModelError(
+            f"{self.path} already has {self.quantized_nodes} QuantizeLinear, DequantizeLinear or integer "
+            f"nodes, on {counted(len(tensors), 'tensor[s]')}{example}. {advice}"
         )
 
     @cached_property

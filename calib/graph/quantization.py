@@ -188,7 +188,7 @@ def quantize_model(
     """
     form = typed_target(find_target(target), float_type)
     half = float_type == "fp16"
-    _refuse_quantized(model)
+    model.refuse_quantized("Give the float model that it was made from.")
     source = quantizable(model, form)
     proto = source.proto
     plan = plan_placement(
@@ -232,13 +232,6 @@ def _with_half_rest(quantized: QuantizedModel, cache: Mapping[str, float]) -> Qu
     model = OnnxModel(quantized.model.path, half.model.proto, quantized.model.external_files)
     notes = (*quantized.notes, *half.notes)
     return replace(quantized, model=model, notes=notes, kept_float32=half.kept)
-
-
-def _refuse_quantized(model: OnnxModel) -> None:
-    if model.quantized_nodes:
-        raise ModelError(
-            f"{model.path} already has {model.quantized_summary}. Give the float model that it was made from."
-        )
 
 
 def _why_nothing(plan: Plan, proto: onnx.ModelProto) -> str:

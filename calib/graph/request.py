@@ -19,7 +19,7 @@ from calib.data import (
     open_reader,
 )
 from calib.data.selection import pick
-from calib.errors import ModelError, UsageError
+from calib.errors import UsageError
 from calib.files import check_writable
 from calib.graph.feeds import FeedBuilder
 from calib.graph.intake import OnnxModel, load_model
@@ -82,7 +82,7 @@ def make_job(
         check_writable(out)
         check_writable(sidecar_path(out))
     network = model if isinstance(model, OnnxModel) else load_model(model)
-    _refuse_quantized(network)
+    network.refuse_quantized("Calibrate the float model that it was made from.")
     FeedBuilder(network.inputs, str(network.path))
     recipe, dataset = _opened(data, network, wanted)
     if wanted.workers is not None:
@@ -169,14 +169,6 @@ def _chosen(dataset: Dataset, samples: int | None, seed: int | None) -> Dataset:
     if seed is None:
         return dataset.subset(range(wanted))
     return dataset.subset(pick(dataset, wanted, seed, cover=True))
-
-
-def _refuse_quantized(model: OnnxModel) -> None:
-    if model.quantized_nodes:
-        raise ModelError(
-            f"{model.path} already has {model.quantized_summary}. Calibrate the float "
-            "model that it was made from."
-        )
 
 
 def _carries_state(dataset: Dataset | Stream) -> bool:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from calib.data import Recipe
 from calib.data.checks_values import Reading
 from calib.data.findings import Finding
-from calib.data.overview import Figures
 from calib.validation.provenance import differing_keys
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def _ranges(path: str, cache: CalibrationCache, model: OnnxModel | None, reading
         names = {next(iter(names)): model.inputs[0].name}
     found = []
     for ours, tensor in names.items():
-        largest = _largest(reading.pooled[ours])
+        largest = reading.pooled[ours].reach
         amax = cache.get(tensor, 0.0) * _STEPS
         if not amax or not largest or 1 / _FAR < largest / amax < _FAR:
             continue
@@ -75,9 +74,3 @@ def _ranges(path: str, cache: CalibrationCache, model: OnnxModel | None, reading
         advice = "Prepare both alike, and calibrate again."
         found.append(Finding("cache-range", "error", message, (path,), advice))
     return found
-
-
-def _largest(figures: Figures) -> float:
-    if figures.minimum is None or figures.maximum is None:
-        return 0.0
-    return max(abs(figures.minimum), abs(figures.maximum))

@@ -5,7 +5,8 @@ import pytest
 from goldens import NETS, REAL
 
 from calib.calibrators import CalibrationCache
-from calib.calibrators.cache_lint import is_clean, lint_cache
+from calib.calibrators.cache_lint import lint_cache
+from calib.data.findings import passes
 from calib.errors import UsageError
 
 REAL_CACHES = sorted((REAL / "caches").glob("*.cache"))
@@ -38,7 +39,7 @@ def test_infinite_nan_and_negative_scales_are_errors() -> None:
         ("scale-nan", "error", "b"),
         ("scale-negative", "error", "d"),
     ]
-    assert not is_clean(lint_cache(cache))
+    assert not passes(lint_cache(cache))
 
 
 @pytest.mark.parametrize(
@@ -103,8 +104,8 @@ def test_patch_level_alone_may_be_refused() -> None:
 def test_placeholder_says_version_unknown() -> None:
     cache = parse("x: 3c010204", header="TRT-XXXX-MinMaxCalibration")
     assert "version unknown" in message(cache, "version-unknown")
-    assert not is_clean(lint_cache(cache), strict=True)
-    assert is_clean(lint_cache(cache))
+    assert not passes(lint_cache(cache), strict=True)
+    assert passes(lint_cache(cache))
 
 
 def test_tensorrt_11_needs_qdq() -> None:
@@ -136,4 +137,4 @@ def test_unknown_method_and_version_are_refused() -> None:
 
 @pytest.mark.parametrize("path", [*REAL_CACHES, *sorted(NETS.glob("*.cache"))], ids=lambda path: path.stem)
 def test_real_caches_have_no_errors_or_warnings(path) -> None:
-    assert is_clean(lint_cache(CalibrationCache.read(path)), strict=True)
+    assert passes(lint_cache(CalibrationCache.read(path)), strict=True)

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calib.wording import inflected
-
 if TYPE_CHECKING:
-    from calib.calibrators.cache_lint import Finding, Severity
+    from calib.calibrators.cache_lint import Finding
     from calib.graph.cache_model import NameComparison
 
 __all__ = ["lint_command"]
 
 _SHOWN = 10
-_ORDER: tuple[Severity, ...] = ("error", "warning", "note")
 
 
 def lint_command(
@@ -37,9 +34,10 @@ def lint_command(
 ) -> None:
     """Check a calibration cache. Exit status 1 if it has errors, with --strict also for warnings."""
     from calib.calibrators import CalibrationCache
-    from calib.calibrators.cache_lint import is_clean, lint_cache
+    from calib.calibrators.cache_lint import lint_cache
     from calib.cli.app import EXIT_FAILED_GATE
     from calib.cli.cache.output import header_line
+    from calib.data.findings import passes
 
     cache = CalibrationCache.read(file)
     findings = lint_cache(cache, target=target, method=method)
@@ -50,7 +48,7 @@ def lint_command(
     else:
         typer.echo(header_line(file, cache))
         typer.echo(_text(findings, comparison))
-    if not is_clean(findings, strict=strict):
+    if not passes(findings, strict=strict):
         raise typer.Exit(EXIT_FAILED_GATE)
 
 
@@ -79,10 +77,11 @@ def _against(file: Path, names: list[str], model: Path | None) -> tuple[NameComp
 
 def _text(findings: list[Finding], comparison: NameComparison | None) -> str:
     from calib.cli.cache.output import printable
+    from calib.data.findings import SEVERITIES, severity_counts
 
     lines: list[str] = []
     printed: Counter[str] = Counter()
-    for finding in sorted(findings, key=lambda finding: _ORDER.index(finding.severity)):
+    for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
         printed[finding.code] += 1
         if printed[finding.code] <= _SHOWN:
             where = f"{printable(finding.tensor)}: " if finding.tensor is not None else ""
@@ -94,18 +93,15 @@ def _text(findings: list[Finding], comparison: NameComparison | None) -> str:
     ]
     if comparison is not None:
         lines.append(comparison.summary)
-    severities = [finding.severity for finding in findings]
-    counts = {severity: severities.count(severity) for severity in _ORDER}
-    shown = (f"{count or 'no'} {inflected(count, severity + '[s]')}" for severity, count in counts.items())
-    lines.append(", ".join(shown) + ".")
+    lines.append(f"{severity_counts(findings)}.")
     return "\n".join(lines)
 
 
 def _json(file: Path, findings: list[Finding], comparison: NameComparison | None, strict: bool) -> str:
     from dataclasses import asdict
 
-    from calib.calibrators.cache_lint import is_clean
     from calib.cli.cache.output import to_json
+    from calib.data.findings import passes
 
     names: dict[str, Any] | None = None
     if comparison is not None:
@@ -120,7 +116,7 @@ def _json(file: Path, findings: list[Finding], comparison: NameComparison | None
     return to_json(
         {
             "file": str(file),
-            "passed": is_clean(findings, strict=strict),
+            "passed": passes(findings, strict=strict),
             "strict": strict,
             "findings": [asdict(finding) for finding in findings],
             "names": names,

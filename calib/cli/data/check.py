@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calib.wording import inflected
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -144,7 +142,6 @@ def _interval(value: float | None, low: float | None, high: float | None, factor
 
 
 def _summary(found: DataCheck, passed: bool) -> str:
-    severities = [finding.severity for finding in found.findings]
-    counts = {name: severities.count(name) for name in ("error", "warning", "note")}
-    shown = ", ".join(f"{count or 'no'} {inflected(count, name + '[s]')}" for name, count in counts.items())
-    return f"{'PASS' if passed else 'FAIL'}: {shown}."
+    from calib.data.findings import severity_counts
+
+    return f"{'PASS' if passed else 'FAIL'}: {severity_counts(found.findings)}."
