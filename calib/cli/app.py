@@ -60,23 +60,60 @@ def _root(
     """INT8 calibration and accuracy validation for TensorRT."""
 
 
-for _name, _function, _summary in (
-    ("demo", demo_command, "The whole job on shipped data, on a CPU"),
-    ("export", export_command, "PyTorch network → ONNX model"),
-    ("calibrate", calibrate_command, "Model + data → TensorRT calibration cache"),
-    ("quantize", quantize_command, "Model + cache → model with Q/DQ nodes"),
-    ("fp16", fp16_command, "Model → float16, but for what leaves its range"),
-    ("build", build_command, "Model → TensorRT engine"),
-    ("inspect", inspect_command, "An engine's layers: precision, fusion, why not INT8"),
-    ("validate", validate_command, "Compare FP32, FP16 and INT8"),
-    ("decompose", decompose_command, "Where an INT8 loss comes from"),
-    ("check", check_command, "Judge results by gates; exit status 1 where they fail"),
-    ("compare", compare_command, "What changed between two results of one model"),
-    ("plan", plan_command, "How many samples a gate needs"),
-    ("report", report_command, "Results → HTML, Markdown, CSV"),
-    ("doctor", doctor_command, "What this machine has and can do"),
+for _function, _summary, _example in (
+    (demo_command, "The whole job on shipped data, on a CPU", "demo --out DIR"),
+    (
+        export_command,
+        "PyTorch network → ONNX model",
+        "export torchvision.models:resnet18 --input image:1x3x224x224 --dynamic batch",
+    ),
+    (
+        calibrate_command,
+        "Model + data → TensorRT calibration cache",
+        "calibrate model.onnx --data recipe.yaml --method entropy",
+    ),
+    (
+        quantize_command,
+        "Model + cache → model with Q/DQ nodes",
+        "quantize model.onnx --cache model.cache --target tensorrt-10",
+    ),
+    (
+        fp16_command,
+        "Model → float16, but for what leaves its range",
+        "fp16 model.onnx --data recipe.yaml",
+    ),
+    (build_command, "Model → TensorRT engine", "build model.onnx --precision best --cache model.cache"),
+    (
+        inspect_command,
+        "An engine's layers: precision, fusion, why not INT8",
+        "inspect int8.engine --model model.onnx --profile --against fp16.engine",
+    ),
+    (
+        validate_command,
+        "Compare FP32, FP16 and INT8",
+        "validate model.onnx --data recipe.yaml --cache model.cache --out run",
+    ),
+    (
+        decompose_command,
+        "Where an INT8 loss comes from",
+        "decompose model.onnx --data recipe.yaml --cache model.cache",
+    ),
+    (
+        check_command,
+        "Judge results by gates; exit status 1 where they fail",
+        "check run/results.json --max-drop 1% --min-sqnr 20",
+    ),
+    (
+        compare_command,
+        "What changed between two results of one model",
+        "compare old/results.json new/results.json --margin 1%",
+    ),
+    (plan_command, "How many samples a gate needs", "plan --margin 0.5 --baseline 76 --disagreement 3.0"),
+    (report_command, "Results → HTML, Markdown, CSV", "report cpu/results.json gpu/results.json --out DIR"),
+    (doctor_command, "What this machine has and can do", "doctor --model model.onnx"),
 ):
-    app.command(_name, short_help=_summary)(_function)
+    _name = _example.split()[0]
+    app.command(_name, short_help=_summary, epilog=f"Example: calib {_example}")(_function)
 app.add_typer(data_app, name="data", short_help="Look at data; find what is wrong with them")
 app.add_typer(cache_app, name="cache", short_help="Show, check, compare and edit calibration caches")
 

@@ -35,8 +35,10 @@ def build_command(
     shapes: Annotated[
         list[str] | None,
         typer.Option(
-            help="INPUT:1x3x224x224, or smallest:usual:largest of these; once for each dynamic input. A "
-            "batch that is dynamic becomes 1:8:32 by default. Of an input that holds sizes: its values.",
+            metavar="INPUT:SHAPE",
+            help="Range of a dynamic input: x:1x3x224x224, or smallest:usual:largest of these; may be "
+            "repeated. A batch that is dynamic becomes 1:8:32 by default. Of an input that holds sizes: its "
+            "values.",
         ),
     ] = None,
     level: Annotated[
@@ -59,8 +61,9 @@ def build_command(
     keep_float: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="REGEX",
             help="Regular expression of nodes, or of their outputs, that do not become INT8; with fp16, that "
-            "stay in FP32."
+            "stay in FP32; may be repeated.",
         ),
     ] = None,
     conv_transpose: Annotated[

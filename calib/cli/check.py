@@ -16,10 +16,11 @@ __all__ = ["check_command"]
 
 _Text = str | None
 _Texts = list[str] | None
+_LIMIT = "[FIGURE=]LIMIT"
 
 
-def _gate(help_text: str) -> Any:
-    return typer.Option(help=help_text, show_default=False)
+def _gate(help_text: str, metavar: str | None = None) -> Any:
+    return typer.Option(help=help_text, metavar=metavar, show_default=False)
 
 
 def check_command(
@@ -30,10 +31,14 @@ def check_command(
     gates: Annotated[Path | None, _gate("YAML file with gates; the options below come on top.")] = None,
     max_drop: Annotated[
         _Texts,
-        _gate("Largest drop: 0.01 or 1% is one percentage point. mAP=0.01 names the figure; repeatable."),
+        _gate("Largest drop: 0.01 or 1% is one percentage point; may be repeated.", _LIMIT),
     ] = None,
-    max_relative_drop: Annotated[_Texts, _gate("Largest drop as a part of the reference's figure.")] = None,
-    worst_class: Annotated[_Texts, _gate("Largest drop of the class that lost most.")] = None,
+    max_relative_drop: Annotated[
+        _Texts, _gate("Largest drop as a part of the reference's figure; may be repeated.", _LIMIT)
+    ] = None,
+    worst_class: Annotated[
+        _Texts, _gate("Largest drop of the class that lost most; may be repeated.", _LIMIT)
+    ] = None,
     min_agreement: Annotated[_Text, _gate("Smallest share of samples with FP32's answer.")] = None,
     min_sqnr: Annotated[_Text, _gate("Smallest SQNR of every output, in dB.")] = None,
     min_cosine: Annotated[_Text, _gate("Smallest cosine similarity of every output.")] = None,
@@ -43,13 +48,29 @@ def check_command(
     min_int8_share: Annotated[_Text, _gate("Smallest part of the engine's layers in INT8.")] = None,
     max_engine_mb: Annotated[_Text, _gate("Largest engine, in MB of 10⁶ bytes.")] = None,
     metric: Annotated[
-        list[str] | None, _gate("Figure that drops are judged of, where none is named. [the task's main one]")
+        _Texts,
+        _gate(
+            "What drops are judged of, where none is named; may be repeated. [default: the task's main one]",
+            "FIGURE",
+        ),
     ] = None,
-    against: Annotated[str, _gate("fp32, baseline, or fp16 for latency. [the baseline if given]")] = "",
-    precision: Annotated[list[str] | None, _gate("Run to judge: int8, a label; repeatable. [all]")] = None,
-    noise: Annotated[list[Path] | None, _gate("Results of a rebuild of the model; give two or more.")] = None,
-    alpha: Annotated[float | None, _gate("Chance of a wrong verdict on each side. [0.05]")] = None,
-    correction: Annotated[str | None, _gate("holm, bonferroni or none, for several gates. [holm]")] = None,
+    against: Annotated[
+        str, _gate("fp32, baseline, or fp16 for latency. [default: the baseline if given]")
+    ] = "",
+    precision: Annotated[
+        _Texts, _gate("Run to judge: int8, a label; may be repeated. [default: all]", "RUN")
+    ] = None,
+    noise: Annotated[
+        list[Path] | None,
+        _gate(
+            "Results of builds of the model: two or more, or one made with `validate --rebuilds`.",
+            "RESULTS.json",
+        ),
+    ] = None,
+    alpha: Annotated[float | None, _gate("Chance of a wrong verdict on each side. [default: 0.05]")] = None,
+    correction: Annotated[
+        str | None, _gate("holm, bonferroni or none, for several gates. [default: holm]")
+    ] = None,
     allow_undecided: Annotated[
         bool, typer.Option("--allow-undecided", help="Let the check pass where the samples do not decide.")
     ] = False,

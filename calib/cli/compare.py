@@ -10,8 +10,8 @@ import typer
 __all__ = ["compare_command"]
 
 
-def _option(help_text: str, *names: str) -> Any:
-    return typer.Option(*names, help=help_text, show_default=False)
+def _option(help_text: str, metavar: str | None = None) -> Any:
+    return typer.Option(help=help_text, metavar=metavar, show_default=False)
 
 
 def compare_command(
@@ -27,11 +27,14 @@ def compare_command(
     ] = None,
     metric: Annotated[
         list[str] | None,
-        _option("Figure that the margin is of; repeatable. [the one that speaks for the task]"),
+        _option("What the margin is of; may be repeated. [default: the task's main one]", "FIGURE"),
     ] = None,
     noise: Annotated[
         list[Path] | None,
-        _option("Results of builds of the model: two or more, or one made with `validate --rebuilds`."),
+        _option(
+            "Results of builds of the model: two or more, or one made with `validate --rebuilds`.",
+            "RESULTS.json",
+        ),
     ] = None,
     alpha: Annotated[float, typer.Option(help="Chance of calling anything changed that is not.")] = 0.05,
     correction: Annotated[str, typer.Option(help="holm, bonferroni or none, for several figures.")] = "holm",

@@ -15,8 +15,8 @@ __all__ = ["decompose_command"]
 
 def decompose_command(
     model: Annotated[Path, typer.Argument(help="The FP32 ONNX model.", metavar="MODEL.onnx")],
-    cache: Annotated[Path, typer.Option(help="The calibration cache.")],
     data: Annotated[str, typer.Option(help="Dataset recipe: a YAML file, or the name of a shipped one.")],
+    cache: Annotated[Path, typer.Option(help="The calibration cache.")],
     samples: Annotated[int | None, typer.Option(help="Validation samples; all by default.")] = None,
     batch_size: Annotated[int, typer.Option(help="Samples a batch.")] = 32,
     keep_float: Annotated[

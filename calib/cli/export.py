@@ -20,15 +20,21 @@ _Arguments = Annotated[
 ]
 _Dynamic = Annotated[
     list[str] | None,
-    typer.Option(help="Sizes that may vary: batch, or images:0=batch,2=height; may be repeated."),
+    typer.Option(
+        metavar="SIZES", help="Sizes that may vary: batch, or images:0=batch,2=height; may be repeated."
+    ),
 ]
 _Inputs = Annotated[
     list[str],
-    typer.Option("--input", metavar="[NAME:]SIZES[:TYPE]", help="1x3x224x224, ids:2x16:int64; one an input."),
+    typer.Option(
+        "--input", metavar="[NAME:]SIZES[:TYPE]", help="1x3x224x224, ids:2x16:int64; may be repeated."
+    ),
 ]
 _OutputNames = Annotated[
     list[str] | None,
-    typer.Option(help="Name of an output, in order; one for each of them, or joined by commas."),
+    typer.Option(
+        metavar="NAME", help="Name of an output, in order; may be repeated, or several joined by commas."
+    ),
 ]
 _Source = Annotated[
     str,

@@ -31,7 +31,10 @@ def fp16_command(
     ] = None,
     keep_float: Annotated[
         list[str] | None,
-        typer.Option(help="Regular expression of nodes, or of their outputs, that stay in float32."),
+        typer.Option(
+            metavar="REGEX",
+            help="Regular expression of nodes, or of their outputs, that stay in float32; may be repeated.",
+        ),
     ] = None,
     margin: Annotated[
         float, typer.Option(help="How many times as large as known the values may become.", min=1.0)

@@ -24,7 +24,7 @@ def plan_command(
         str | None,
         typer.Option(
             help="What shall be judged: top1, top5, or with a pilot any figure that it has: mAP, mIoU, RMSE. "
-            "[the one that speaks for the pilot's task, else top1]",
+            "[default: the main one of the pilot's task, else top1]",
             show_default=False,
         ),
     ] = None,

@@ -23,7 +23,10 @@ def quantize_command(
     ] = None,
     keep_float: Annotated[
         list[str] | None,
-        typer.Option(help="Regular expression of nodes, or of their outputs, that stay in float."),
+        typer.Option(
+            metavar="REGEX",
+            help="Regular expression of nodes, or of their outputs, that stay in float; may be repeated.",
+        ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse a cache that does not fit the model whole.")

@@ -14,7 +14,7 @@ def report_command(
     results: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RESULTS.json ...",
+            metavar="RESULTS.json",
             help="Results of `calib validate`; several are merged, also of different machines.",
             show_default=False,
         ),

@@ -15,7 +15,9 @@ __all__ = ["validate_command"]
 
 _Caches = Annotated[
     list[Path] | None,
-    typer.Option(help="Calibration cache; INT8 needs one. Repeat it to compare several."),
+    typer.Option(
+        metavar="<path>", help="Calibration cache; INT8 needs one. May be repeated, to compare several."
+    ),
 ]
 _LatencySeconds = Annotated[float, typer.Option(help="Time for timing all precisions, at most.")]
 _KeepFloat = Annotated[
@@ -53,7 +55,8 @@ _Shapes = Annotated[
     list[str] | None,
     typer.Option(
         metavar="INPUT:SHAPE",
-        help="Range of an input for --runner tensorrt: x:1x3x224x224, or smallest:usual:largest.",
+        help="Range of an input for --runner tensorrt: x:1x3x224x224, or smallest:usual:largest of these; "
+        "may be repeated.",
     ),
 ]
 _Level = Annotated[int | None, typer.Option(help="TensorRT's builder optimization level, 0 to 5.")]

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from goldens import REAL
 from networks import conv_relu_gemm, samples, save
 
 from calib.cli import main
+from calib.cli.app import app
 
 
 @dataclass
@@ -253,6 +257,22 @@ def test_importing_calib_is_light() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert printed.strip() == "[]"
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands(typer.main.get_command(app))))
+def test_the_example_of_every_command_is_one(name: str, command: Any) -> None:
+    """Its arguments and options are the command's own, and none that it needs is missing."""
+    start = f"Example: calib {name} "
+    assert command.epilog.startswith(start)
+    command.make_context(name, shlex.split(command.epilog.removeprefix(start)))
 
 
 def test_version_and_help(calib: Callable[..., Ran]) -> None:

@@ -20,12 +20,21 @@ cache_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _name, _function, _summary in (
-    ("show", show_command, "Table of tensors, scales and ranges"),
-    ("lint", lint_command, "What is wrong with a cache; a gate"),
-    ("diff", diff_command, "Two caches by ratio"),
-    ("merge", merge_command, "Several caches → one"),
-    ("rename", rename_command, "New tensor names, for edited graphs"),
-    ("convert", convert_command, "To and from ONNX Runtime's table, Q/DQ models, another TensorRT"),
+for _function, _summary, _example in (
+    (show_command, "Table of tensors, scales and ranges", "show model.cache --sort scale"),
+    (lint_command, "What is wrong with a cache; a gate", "lint model.cache --model model.onnx"),
+    (diff_command, "Two caches by ratio", "diff old.cache new.cache --max-ratio 1.05"),
+    (merge_command, "Several caches → one", "merge a.cache b.cache --out both.cache"),
+    (
+        rename_command,
+        "New tensor names, for edited graphs",
+        "rename model.cache --map conv1=stem --out new.cache",
+    ),
+    (
+        convert_command,
+        "To and from ONNX Runtime's table, Q/DQ models, another TensorRT",
+        "convert model.cache model.json --to onnxruntime-json",
+    ),
 ):
-    cache_app.command(_name, short_help=_summary)(_function)
+    _name = _example.split()[0]
+    cache_app.command(_name, short_help=_summary, epilog=f"Example: calib cache {_example}")(_function)

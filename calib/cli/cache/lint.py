@@ -32,7 +32,7 @@ def lint_command(
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Check a calibration cache. Exit status 1 if it has errors, with --strict also for warnings."""
+    """Find what is wrong with a calibration cache. Exit status 1 for errors, --strict: warnings too."""
     from calib.calibrators import CalibrationCache
     from calib.calibrators.cache_lint import lint_cache
     from calib.cli.app import EXIT_FAILED_GATE

@@ -20,9 +20,7 @@ __all__ = ["merge_command"]
 def merge_command(
     files: Annotated[
         list[Path],
-        typer.Argument(
-            help="Calibration caches, or all partial files of one calibration.", metavar="A B ..."
-        ),
+        typer.Argument(help="Calibration caches, or all partial files of one calibration.", metavar="FILE"),
     ],
     out: Annotated[Path, typer.Option(help="The merged cache.", show_default=False)],
     policy: Annotated[

@@ -16,8 +16,17 @@ data_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _name, _function, _summary in (
-    ("show", show_command, "What the model will see: a contact sheet, ranges, classes"),
-    ("check", check_command, "What is wrong with data and preprocessing; a gate"),
+for _function, _summary, _example in (
+    (
+        show_command,
+        "What the model will see: a contact sheet, ranges, classes",
+        "show recipe.yaml --out sheet.png",
+    ),
+    (
+        check_command,
+        "What is wrong with data and preprocessing; a gate",
+        "check recipe.yaml --model model.onnx",
+    ),
 ):
-    data_app.command(_name, short_help=_summary)(_function)
+    _name = _example.split()[0]
+    data_app.command(_name, short_help=_summary, epilog=f"Example: calib data {_example}")(_function)
