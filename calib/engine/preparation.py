@@ -176,8 +176,8 @@ def _typed_notes(api: Api, request: BuildRequest, model: OnnxModel) -> list[str]
     if not found:
         return []
     return [
-        f"{api.title} takes every type from the model, in which {len(found)} tensors are FP16 or BF16: it "
-        f"computes in these types there, and not in FP32: {first_names(found, most=3)}"
+        f"{api.title} takes every type from the model, in which {counted(len(found), 'tensor[s] [is|are]')} "
+        f"FP16 or BF16: it computes in these types there, and not in FP32: {first_names(found, most=3)}"
     ]
 
 

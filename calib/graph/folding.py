@@ -7,7 +7,7 @@ A rule that looks for a constant weight finds none, and a check of constants doe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -92,7 +92,8 @@ def fold_constants(proto: onnx.ModelProto, names: Collection[str]) -> list[str]:
         return []
     graph = proto.graph
     known = constants(graph)
-    origins = {name: origin for name in names if (origin := _origin(name, graph, known))}
+    producer = {output: index for index, node in enumerate(graph.node) for output in node.output if output}
+    origins = {name: origin for name in names if (origin := _origin(name, graph, known, producer))}
     values = {name: _value(proto, name, origin, known) for name, origin in origins.items()}
     folded = {name: value for name, value in values.items() if value is not None}
     behind = {output for name in folded for index in origins[name] for output in graph.node[index].output}
@@ -116,9 +117,10 @@ def state_constants(graph: onnx.GraphProto) -> None:
             node.attribute[0].CopyFrom(helper.make_attribute("value", value))
 
 
-def _origin(name: str, graph: onnx.GraphProto, known: Mapping[str, onnx.TensorProto]) -> list[int]:
+def _origin(
+    name: str, graph: onnx.GraphProto, known: Container[str], producer: Mapping[str, int]
+) -> list[int]:
     """The nodes that make a tensor of constants, in order; none where it cannot be computed beforehand."""
-    producer = {output: index for index, node in enumerate(graph.node) for output in node.output if output}
     found: set[int] = set()
     wanted = [name]
     while wanted:

@@ -338,7 +338,8 @@ def _sample_cells(one: _Worst, classes: bool, changes: bool) -> tuple[Cell, ...]
 
 def _turn(truth: int | None, before: int | None, after: int | None) -> tuple[str, Tone]:
     """Whether an answer became wrong or right, and how a reader should take that."""
-    if truth is None or before == after or truth not in (before, after):
+    # A label below 0 is not known, as an answer below 0 is none: the two are not equal.
+    if truth is None or truth < 0 or before == after or truth not in (before, after):
         return "", ""
     return ("became wrong", "bad") if truth == before else ("became right", "good")
 

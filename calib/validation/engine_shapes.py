@@ -39,9 +39,9 @@ def fixed_batch(model: OnnxModel, options: Options) -> int | None:
         return model.fixed_batch
     ranges, _ = resolve_shapes(model, options.engine.shapes)
     varying = [found for found, spec in zip(ranges, model.inputs, strict=True) if _has_open_batch(spec)]
-    sizes = {(found.smallest[0], found.largest[0]) for found in varying}
-    if len(sizes) == 1 and len(set(*sizes)) == 1:
-        return next(iter(sizes))[0]
+    sizes = {size for found in varying for size in (found.smallest[0], found.largest[0])}
+    if len(sizes) == 1:
+        return sizes.pop()
     for found in varying:
         _check_batches(found, options)
     return None

@@ -150,6 +150,18 @@ def test_an_answer_that_became_right_is_no_failure():
     ]
 
 
+def test_an_answer_that_fails_is_not_right_where_the_label_is_unknown():
+    """Both are written as −1."""
+    base = made.classifier()
+    assert base.labels is not None
+    sample = WorstSample("int8", "s0", "s0", None, -1, 9, 9.0, 0.5, "entropy")
+    ids = tuple(f"s{number}" for number in range(len(base.labels)))
+    results = replace(base, sample_ids=ids, labels=(-1, *base.labels[1:]), worst=(sample,))
+    table = worst_table(merge([results]))
+    assert table is not None
+    assert (table.rows[0][3].sub, table.rows[0][3].tone) == ("", "")
+
+
 def with_classes(*figures: ClassFigure) -> Results:
     base = made.classifier()
     before = tuple(replace(one, drop=None, drop_error=None) for one in figures)
