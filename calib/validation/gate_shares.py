@@ -155,9 +155,8 @@ def _reason(name: str, table: PairedTable, test: NonInferiority, relative: bool)
     counts = (
         f"{table.only_baseline} became wrong, {table.only_candidate} became right, of {table.count} samples"
     )
-    high = "" if test.high is None else f"; at most {plain(100 * test.high, 3)}{unit} at {_sure(test.alpha)}"
-    low = "" if test.low is None else f"; at least {plain(100 * test.low, 3)}{unit} at {_sure(test.alpha)}"
-    bound = low if test.verdict == "fail" else high
+    word, end = ("at least", test.low) if test.verdict == "fail" else ("at most", test.high)
+    bound = "" if end is None else f"; a drop of {word} {plain(100 * end, 3)}{unit} at {_sure(test.alpha)}"
     return f"{name} {fall} ({counts}){bound}"
 
 

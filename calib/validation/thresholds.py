@@ -58,8 +58,10 @@ def plain(value: float, digits: int = 4) -> str:
     """A number with up to so many significant digits and no more zeros than needed.
 
     >>> plain(0.01), plain(1.25), plain(20.0), plain(-0.123456)
-    ('0.01', '1.25', '20', '-0.1235')
+    ('0.01', '1.25', '20', '−0.1235')
     """
+    if value < 0:
+        return f"−{plain(-value, digits)}"
     text = f"{value:.{digits}g}"
     return f"{float(text):.0f}" if "e+" in text else text
 
