@@ -184,10 +184,11 @@ def _drop_dead(graph: onnx.GraphProto, candidates: Collection[str]) -> None:
     while True:
         read = {name for node in graph.node for name in (*node.input, *names_read_inside(node))}
         read |= {output.name for output in graph.output}
+        made = (set(filter(None, node.output)) for node in graph.node)
         dead = [
             index
-            for index, node in enumerate(graph.node)
-            if read.isdisjoint(node.output) and all(name in candidates for name in node.output if name)
+            for index, names in enumerate(made)
+            if names and read.isdisjoint(names) and names.issubset(candidates)
         ]
         if not dead:
             return

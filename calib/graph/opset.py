@@ -121,6 +121,20 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
     del proto.graph.input[:]
     proto.graph.input.extend(inputs)
     proto.ir_version = max(proto.ir_version, _QDQ_IR_VERSION)
+    converted, resizing = _converted(model, proto, least)
+    notes = [f"opset raised from {model.opset} to {least}: {_needing(least)} it", *resizing]
+    if proto.ir_version > model.proto.ir_version:
+        was, now = model.proto.ir_version, proto.ir_version
+        notes.append(f"IR version raised from {was} to {now}: opset {least} came with it")
+    lost = _restore_names(model.proto.graph, converted.graph)
+    _restore_node_names(model.proto.graph, converted.graph)
+    if lost:
+        notes.append(f"tensors that the new opset computes otherwise stay in float: {', '.join(lost[:5])}")
+    return converted, notes
+
+
+def _converted(model: OnnxModel, proto: onnx.ModelProto, least: int) -> tuple[onnx.ModelProto, list[str]]:
+    """A prepared copy of the model in another opset, and notes on what was mended."""
     give_domain(proto)
     resizing: list[str] = []
     try:
@@ -136,15 +150,7 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
         ) from error
     converted.ir_version = proto.ir_version
     take_domain(converted)
-    notes = [f"opset raised from {model.opset} to {least}: {_needing(least)} it", *resizing]
-    if proto.ir_version > model.proto.ir_version:
-        was, now = model.proto.ir_version, proto.ir_version
-        notes.append(f"IR version raised from {was} to {now}: opset {least} came with it")
-    lost = _restore_names(model.proto.graph, converted.graph)
-    _restore_node_names(model.proto.graph, converted.graph)
-    if lost:
-        notes.append(f"tensors that the new opset computes otherwise stay in float: {', '.join(lost[:5])}")
-    return converted, notes
+    return converted, resizing
 
 
 def _refuse_other_meanings(model: OnnxModel, least: int) -> None:

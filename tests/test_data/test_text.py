@@ -228,6 +228,13 @@ class TestFaults:
             opened("path: a.txt")
 
 
+def test_texts_are_described_without_steps_that_they_do_not_have(opened, tmp_path):
+    (tmp_path / "a.txt").write_text("the cat\n")
+    description = opened("path: a.txt").description
+    assert description["preprocess"] == {}
+    assert len(description["source"]["tokenizer_sha256"]) == 64
+
+
 def test_the_fingerprint_covers_tokenizer_and_texts(opened, tmp_path, tokenizer):
     (tmp_path / "a.txt").write_text("the cat\n")
     first = fingerprint(opened("path: a.txt"))

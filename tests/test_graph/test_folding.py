@@ -166,6 +166,22 @@ def test_what_is_not_folded(made_of: onnx.NodeProto, constants: dict[str, np.nda
     assert [item.op_type for item in proto.graph.node] == [made_of.op_type, "MatMul"]
 
 
+def test_a_dead_node_without_one_of_its_outputs_goes() -> None:
+    """An output that is left out has the name that an input that is left out has, and is not read by it."""
+    proto = model(
+        [
+            node("MaxPool", ["w"], ["m", ""], kernel_shape=[2, 2]),
+            node("Conv", ["x", "m"], ["c"]),
+            node("Clip", ["c", "", "six"], ["y"]),
+        ],
+        {"x": [1, 4, 6, 6]},
+        {"y": None},
+        {"w": weight(4, 4, 2, 2), "six": np.float32(6.0)},
+    )
+    assert fold_constants(proto, computed_weights(proto.graph)) == ["m"]
+    assert [item.op_type for item in proto.graph.node] == ["Conv", "Clip"]
+
+
 def test_initializers_of_old_models_are_not_added_to_their_inputs() -> None:
     proto = multiplying(node("Transpose", ["w"], ["m"]), w=W, opset=8)
     proto.ir_version = 3

@@ -97,7 +97,7 @@ class TextSource(SourceModel):
             labels=labels,
             class_names=class_names,
             notes=notes,
-            description=self.description(opening, facts={"tokenizer_sha256": sha256_file(vocabulary)}),
+            description=self._described(opening, vocabulary),
             content=samples.content,
             padding=padding,
             groups=tuple(row.index for row in places) if self.pairs else None,
@@ -112,6 +112,11 @@ class TextSource(SourceModel):
         if not rows:
             raise findings.no_samples(f"{path} has no rows that can be used")
         return rows, tuple(notes)
+
+    def _described(self, opening: Opening, vocabulary: Path) -> dict[str, Any]:
+        """With no steps of preprocessing: there are none, not even a layout."""
+        facts = {"tokenizer_sha256": sha256_file(vocabulary)}
+        return {**self.description(opening, facts=facts), "preprocess": {}}
 
     def _columns(self, form: TextForm, opening: Opening) -> list[Column]:
         given = [column for column in (self.text, self.pair, self.label) if column is not None]
