@@ -47,6 +47,12 @@ def node(op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: A
     return helper.make_node(op, inputs, outputs, **attributes)
 
 
+def scale_of_pair(proto: onnx.ModelProto, tensor: str) -> float:
+    """The scale of the QuantizeLinear that reads a tensor."""
+    pair = next(n for n in proto.graph.node if n.op_type == "QuantizeLinear" and n.input[0] == tensor)
+    return float(next(numpy_helper.to_array(t) for t in proto.graph.initializer if t.name == pair.input[1]))
+
+
 def save(proto: onnx.ModelProto, path: Path) -> Path:
     onnx.save(proto, path)
     return path

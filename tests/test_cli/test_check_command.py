@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from command_line import Ran
 from task_judging import judged, numbered
 from task_results import as_results
 from test_report import report_results as made
 
-from calib.cli import main
 from calib.validation import write_results
 
 
-@dataclass
-class Ran:
-    status: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def calib(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., Ran]:
+def calib(calib: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     """Runs the command line in a folder with results of a good and of a spoiled model."""
     monkeypatch.chdir(tmp_path)
     good = made.classifier()
@@ -38,14 +28,7 @@ def calib(
     spoiled = replace(good.runs[1], predictions=(0,) * 360, metrics=good.runs[1].metrics[:1])
     write_results(made.restated(replace(good, runs=(good.runs[0], spoiled))), tmp_path / "spoiled.json")
 
-    def run(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["calib", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capfd.readouterr()
-        return Ran(int(ended.value.code or 0), captured.out, captured.err)
-
-    return run
+    return calib
 
 
 def test_a_good_model_passes_and_a_spoiled_one_fails(calib: Callable[..., Ran]) -> None:

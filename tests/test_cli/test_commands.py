@@ -9,40 +9,17 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import typer
+from command_line import Ran
 from goldens import REAL
 from networks import conv_relu_gemm, samples, save
 
-from calib.cli import main
 from calib.cli.app import app
-
-
-@dataclass
-class Ran:
-    status: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def calib(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """Runs the command line in this process."""
-
-    def run(*arguments: object) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["calib", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capfd.readouterr()
-        return Ran(int(ended.value.code or 0), captured.out, captured.err)
-
-    return run
-
 
 RECIPE = """\
 schema: 1

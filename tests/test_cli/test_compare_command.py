@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import Ran
 from test_report import report_results as made
 from test_validation.test_versions import with_wrong
 
-from calib.cli import main
 from calib.validation import write_results
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["calib", *map(str, words)])
-        with pytest.raises(SystemExit) as status:
-            main()
-    said = capsys.readouterr()
-    return int(status.value.code or 0), said.out, said.err
 
 
 @pytest.fixture
@@ -31,9 +22,9 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_without_a_margin_nothing_is_judged(
-    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    files: tuple[Path, Path], calib: Callable[..., Ran], tmp_path: Path
 ) -> None:
-    status, out, err = run(capsys, "compare", *files, "--out", tmp_path / "out")
+    status, out, err = calib("compare", *files, "--out", tmp_path / "out")
     assert status == 0
     assert out.splitlines()[0] == ("digits on digits, 360 samples: worse: INT8 top1, INT8 top1_agreement")
     assert "INT8: 40 of 360 changed: 35 became wrong, 5 became right" in out
@@ -41,16 +32,16 @@ def test_without_a_margin_nothing_is_judged(
     assert f"Comparison: {tmp_path / 'out' / 'compare.html'}" in out + err
 
 
-def test_a_margin_that_is_not_kept(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = run(capsys, "compare", *files, "--margin", "1%")
+def test_a_margin_that_is_not_kept(files: tuple[Path, Path], calib: Callable[..., Ran]) -> None:
+    status, out, _ = calib("compare", *files, "--margin", "1%")
     assert (status, out.splitlines()[0].split(": ")[1]) == (1, "FAIL; worse")
-    assert run(capsys, "compare", *files, "--margin", "20%")[0] == 0
-    status, out, _ = run(capsys, "compare", *files, "--margin", "1%", "--json")
+    assert calib("compare", *files, "--margin", "20%")[0] == 0
+    status, out, _ = calib("compare", *files, "--margin", "1%", "--json")
     assert (status, json.loads(out)["verdict"]) == (1, "fail")
 
 
 def test_mistakes_are_one_message(
-    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    files: tuple[Path, Path], calib: Callable[..., Ran], tmp_path: Path
 ) -> None:
     base = made.classifier()
     changed = replace(base, dataset=replace(base.dataset, preprocess={"mean": 0.1}))
@@ -62,8 +53,8 @@ def test_mistakes_are_one_message(
         ((*files, "--alpha", "2"), "Alpha lies between 0 and 0.5"),
         ((*files, "--noise", files[0]), "Rebuild noise shows in two or more results"),
     ):
-        status, out, err = run(capsys, "compare", *words)
+        status, out, err = calib("compare", *words)
         assert (status, out) == (2, "")
         assert message in err
         assert "Traceback" not in err
-    assert run(capsys, "compare", files[0], other, "--anyway")[0] == 0
+    assert calib("compare", files[0], other, "--anyway")[0] == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calib.data import Recipe, load_recipe
+from calib.data import Dataset, Recipe, load_recipe, open_validation
 
 WriteRecipe = Callable[..., Recipe]
 
@@ -30,3 +30,14 @@ def recipe(recipe_file: Callable[[str], Path]) -> WriteRecipe:
         return load_recipe(recipe_file(f"schema: 1\nname: test\n{text}\n"))
 
     return load
+
+
+@pytest.fixture
+def opened(recipe: WriteRecipe) -> Callable[..., Dataset]:
+    """Opens a source whole, given itself and more lines of the recipe."""
+
+    def open_all(source: str, more: str = "") -> Dataset:
+        text = f"source: {source}\ncalibration: {{samples: 1}}\n{more}"
+        return open_validation(recipe(text), allow_overlap=True)
+
+    return open_all

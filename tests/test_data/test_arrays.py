@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from calib.data import open_calibration, open_validation
+from calib.data import open_calibration
 from calib.errors import DatasetError
 
 X = np.random.default_rng(0).normal(size=(12, 3, 4, 5)).astype(np.float32)
@@ -15,14 +15,9 @@ Y = np.arange(12) % 4
 
 
 @pytest.fixture
-def opened(recipe):
+def opened(opened):
     """Opens a source of arrays whole, given its options and more lines of the recipe."""
-
-    def open_all(options, more=""):
-        text = f"source: {{kind: arrays, {options}}}\ncalibration: {{samples: 1}}\n{more}"
-        return open_validation(recipe(text), allow_overlap=True)
-
-    return open_all
+    return lambda options, more="": opened(f"{{kind: arrays, {options}}}", more)
 
 
 class TestNpz:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calib.data import Boxes, fingerprint, open_calibration, open_validation
+from calib.data import Boxes, fingerprint, open_calibration
 from calib.data.checks_labels import check_notes
 from calib.data.sources.yolo import _box
 from calib.errors import DatasetError
@@ -21,15 +21,6 @@ pytest.importorskip("torchvision")
 def picture(path, width=20, height=10, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (width, height)).save(path, **options)
-
-
-@pytest.fixture
-def opened(recipe):
-    def open_all(source, more=""):
-        text = f"source: {source}\ncalibration: {{samples: 1}}\n{more}"
-        return open_validation(recipe(text), allow_overlap=True)
-
-    return open_all
 
 
 def by_id(dataset):

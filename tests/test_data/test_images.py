@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calib.data import fingerprint, open_validation
+from calib.data import fingerprint
 from calib.errors import DatasetError, MissingExtraError
 
 Image = pytest.importorskip("PIL.Image")
@@ -25,14 +25,9 @@ def save(path: Path, pixels=NOISE, **options):
 
 
 @pytest.fixture
-def opened(recipe):
+def opened(opened):
     """Opens the folder ``images`` whole, given options and more lines of the recipe."""
-
-    def open_all(options="", more=""):
-        text = f"source: {{kind: images, path: images{options}}}\ncalibration: {{samples: 1}}\n{more}"
-        return open_validation(recipe(text), allow_overlap=True)
-
-    return open_all
+    return lambda options="", more="": opened(f"{{kind: images, path: images{options}}}", more)
 
 
 @pytest.fixture

@@ -28,12 +28,8 @@ def idx(values):
 
 
 @pytest.fixture
-def opened(recipe):
-    def open_all(source, more="preprocess: {color: gray}"):
-        text = f"source: {source}\ncalibration: {{samples: 1}}\n{more}"
-        return open_validation(recipe(text), allow_overlap=True)
-
-    return open_all
+def opened(opened):
+    return lambda source, more="preprocess: {color: gray}": opened(source, more)
 
 
 class TestIdx:

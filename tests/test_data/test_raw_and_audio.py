@@ -9,19 +9,10 @@ import numpy as np
 import pytest
 from scipy.io import wavfile
 
-from calib.data import fingerprint, open_validation
+from calib.data import fingerprint
 from calib.errors import DatasetError
 
 X = np.random.default_rng(0).normal(size=(12, 2, 3)).astype(np.float32)
-
-
-@pytest.fixture
-def opened(recipe):
-    def open_all(source, more=""):
-        text = f"source: {source}\ncalibration: {{samples: 1}}\n{more}"
-        return open_validation(recipe(text), allow_overlap=True)
-
-    return open_all
 
 
 class TestRaw:

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from networks import model, node, samples, weight
-from onnx import numpy_helper
+from networks import model, node, samples, scale_of_pair, weight
 from rtx_kernels import Kernel, kernels
 
 from calib.graph import OnnxModel, QuantizedModel, open_session, placement, quantize_model, session_options
@@ -49,12 +48,6 @@ def placed(result: QuantizedModel) -> dict[str, tuple[str, ...]]:
     return {pair.tensor: pair.readers for pair in result.activations}
 
 
-def scale_in_graph(result: QuantizedModel, tensor: str) -> float:
-    graph = result.model.proto.graph
-    pair = next(n for n in graph.node if n.op_type == "QuantizeLinear" and n.input[0] == tensor)
-    return float(next(numpy_helper.to_array(t) for t in graph.initializer if t.name == pair.input[1]))
-
-
 def test_a_pooling_and_a_concat_read_one_pair() -> None:
     result = quantized(unet())
     assert placed(result) == {
@@ -68,8 +61,12 @@ def test_a_pooling_and_a_concat_read_one_pair() -> None:
     # What the pooling hands on has the scale of t; the Concat, which joins t with others, keeps its own.
     (shared,) = result.explanation.shared
     assert (shared.tensors, shared.scale, shared.own) == (("t", "p"), 0.02, (0.02, 0.015))
-    assert scale_in_graph(result, "p") == scale_in_graph(result, "t") == float(np.float32(0.02))
-    assert scale_in_graph(result, "cat") == float(np.float32(0.025))
+    assert (
+        scale_of_pair(result.model.proto, "p")
+        == scale_of_pair(result.model.proto, "t")
+        == float(np.float32(0.02))
+    )
+    assert scale_of_pair(result.model.proto, "cat") == float(np.float32(0.025))
 
 
 def test_what_a_pooling_hands_on_is_rounded_once() -> None:
@@ -183,7 +180,7 @@ def test_a_convolution_and_a_pooling_read_one_pair() -> None:
     assert placed(result) == {"x": ("first",), "t": ("head", "pool"), "p": ("next",)}
     (rule,) = (pair.rule for pair in result.activations if pair.tensor == "t")
     assert rule == "input of Conv, branch through MaxPool"
-    assert scale_in_graph(result, "p") == scale_in_graph(result, "t")
+    assert scale_of_pair(result.model.proto, "p") == scale_of_pair(result.model.proto, "t")
 
 
 UNET = unet()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from networks import model, node, samples, weight
+from networks import model, node, samples, scale_of_pair, weight
 from onnx import TensorProto, numpy_helper
 
 from calib.errors import ModelError, UsageError
@@ -41,12 +41,6 @@ def run(target: OnnxModel, optimize: bool = False, **feeds: np.ndarray) -> list[
 
 def placed(result: QuantizedModel) -> dict[str, tuple[str, ...]]:
     return {pair.tensor: pair.readers for pair in result.activations}
-
-
-def scale_in_graph(result: QuantizedModel, tensor: str) -> float:
-    graph = result.model.proto.graph
-    pair = next(n for n in graph.node if n.op_type == "QuantizeLinear" and n.input[0] == tensor)
-    return float(next(numpy_helper.to_array(t) for t in graph.initializer if t.name == pair.input[1]))
 
 
 BN = {name: np.full(4, value, np.float32) for name, value in zip("somv", (1.5, 0.1, 0.2, 0.8), strict=True)}
@@ -370,13 +364,15 @@ def test_concat_has_one_pair_and_its_branches_its_scale() -> None:
     # The Concat reads what the convolutions read.
     assert placed(result) == {"a": ("on_a", "join"), "cat": ("on_cat",), "b": ("on_b", "join")}
     # max(0.02, 0.01, 0.03)
-    assert {scale_in_graph(result, name) for name in ("a", "b", "cat")} == {float(np.float32(0.03))}
+    assert {scale_of_pair(result.model.proto, name) for name in ("a", "b", "cat")} == {
+        float(np.float32(0.03))
+    }
     (group,) = result.explanation.shared
     assert group.tensors == ("a", "cat", "b")
     assert group.own == (0.02, 0.03, 0.01)
     assert {pair.tensor: pair.own_scale for pair in result.activations} == {"a": 0.02, "cat": None, "b": 0.01}
     own = quantize_model(in_memory(proto), {"a": 0.02, "b": 0.01, "cat": 0.03})
-    assert scale_in_graph(own, "b") == float(np.float32(0.01))
+    assert scale_of_pair(own.model.proto, "b") == float(np.float32(0.01))
     assert own.explanation.shared == ()
 
 
@@ -417,8 +413,8 @@ def test_scales_are_shared_across_what_moves_values_and_nothing_else(name: str) 
         {"w": weight(4, 4, 1, 1), "w2": weight(4, channels, 1, 1), **constants},
     )
     result = quantized(proto, {"x": 0.02, "t": 0.01}, share=True)
-    assert scale_in_graph(result, "t") == float(np.float32(0.02 if shares else 0.01))
-    assert scale_in_graph(result, "x") == float(np.float32(0.02))
+    assert scale_of_pair(result.model.proto, "t") == float(np.float32(0.02 if shares else 0.01))
+    assert scale_of_pair(result.model.proto, "x") == float(np.float32(0.02))
 
 
 def test_reshape_flatten_squeeze_and_unsqueeze_share_too() -> None:
@@ -443,7 +439,7 @@ def test_reshape_flatten_squeeze_and_unsqueeze_share_too() -> None:
         },
     )
     result = quantized(proto, {"x": 0.02, "r": 0.03, "f": 0.01}, share=True)
-    assert {scale_in_graph(result, name) for name in ("x", "r", "f")} == {float(np.float32(0.03))}
+    assert {scale_of_pair(result.model.proto, name) for name in ("x", "r", "f")} == {float(np.float32(0.03))}
 
 
 def boxes_and_scores(reader: bool) -> onnx.ModelProto:
@@ -485,7 +481,7 @@ def test_ranges_too_far_apart_keep_their_own_scales_and_are_named() -> None:
         {"w": weight(4, 4, 1, 1), "from": np.zeros(4, np.int64), "to": np.array([1, 4, 5, 5])},
     )
     result = quantized(proto, {"x": 1.0, "t": 0.05}, share=True)
-    assert scale_in_graph(result, "t") == float(np.float32(0.05))
+    assert scale_of_pair(result.model.proto, "t") == float(np.float32(0.05))
     assert "keep their own, 20 times apart: x, t" in result.explanation.warnings[0]
 
 

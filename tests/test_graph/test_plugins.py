@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from command_line import command_line
 from networks import conv_relu_gemm, model, node, samples, save, weight
 from onnx import TensorProto, helper
 from plugin_networks import detector
 
 import calib
 from calib.calibrators import read_sidecar
-from calib.cli import main
 from calib.data import from_arrays
 from calib.errors import ModelError
 from calib.graph import OnnxModel, load_model, quantize, quantize_model
@@ -202,12 +201,7 @@ def test_on_the_command_line(
     )
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["calib", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), *capfd.readouterr()
-
+    run = command_line(monkeypatch, capfd)
     status, out, err = run("calibrate", "m.onnx", "--data", "r.yaml")
     assert status == 0, err
     assert "no kernel for it: EfficientNMS_TRT 'nms'" in " ".join((out + err).split())

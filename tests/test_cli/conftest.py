@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from command_line import Ran, command_line
+
+
+@pytest.fixture
+def calib(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Runs the command line in this process."""
+    return command_line(monkeypatch, capfd)
