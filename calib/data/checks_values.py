@@ -167,7 +167,7 @@ def _mixed(reading: Reading, name: str, samples: Sequence[SampleFacts]) -> list[
         where = tuple(sample.id for sample in samples if sample.shapes[name] != usual)
         message = (
             f"Input {name!r} has {len(shapes)} shapes among the {reading.use} samples, such as "
-            f"{list(usual)} and {list(samples_shape(samples, name, where[0]))}: they make no batch."
+            f"{list(usual)} and {list(_samples_shape(samples, name, where[0]))}: they make no batch."
         )
         advice = "Give preprocess.resize with crop or letterbox, declare padding, or go with batch size 1."
         found.append(Finding("mixed-shapes", "warning", message, where, advice))
@@ -186,7 +186,7 @@ def _mixed(reading: Reading, name: str, samples: Sequence[SampleFacts]) -> list[
     return found
 
 
-def samples_shape(samples: Sequence[SampleFacts], name: str, wanted: str) -> tuple[int, ...]:
+def _samples_shape(samples: Sequence[SampleFacts], name: str, wanted: str) -> tuple[int, ...]:
     """Shape of an input of the sample with some id."""
     return next(sample.shapes[name] for sample in samples if sample.id == wanted)
 

@@ -10,6 +10,7 @@ from calib.data.loading import load_in_workers, load_one
 from calib.data.sample import Array, Batch, Carried, Padding, Sample
 from calib.data.stacking import stack
 from calib.errors import DatasetError, UsageError
+from calib.wording import counted
 
 __all__ = ["Array", "Batch", "Carried", "Dataset", "Padding", "Sample", "stack"]
 
@@ -61,10 +62,11 @@ class Dataset:
             raise DatasetError(f"No samples: dataset {self.name!r} is empty.")
         if len(set(self.ids)) != len(self.ids):
             raise DatasetError(f"Dataset {self.name!r} names a sample twice: {_first_repeat(self.ids)!r}.")
-        for what, given in (("labels", self.labels), ("groups", self.groups)):
+        for what, given in (("label[s]", self.labels), ("group[s]", self.groups)):
             if given is not None and len(given) != len(self.ids):
                 raise DatasetError(
-                    f"Dataset {self.name!r} has {len(given)} {what} for {len(self.ids)} samples."
+                    f"Dataset {self.name!r} has {counted(len(given), what)} for "
+                    f"{counted(len(self.ids), 'sample[s]')}."
                 )
 
     def __len__(self) -> int:

@@ -16,6 +16,7 @@ from typing_extensions import Self
 from calib.data.dataset import Array
 from calib.data.preprocess_values import Divisor, Fill, Fraction, Nonzero, PerChannel, Pixels, Size, pair
 from calib.errors import DatasetError
+from calib.wording import counted
 
 __all__ = ["Fit", "Interpolation", "Layout", "Letterbox", "Pad", "Preprocess", "cast", "reorder"]
 
@@ -226,8 +227,8 @@ def _along(numbers: float | tuple[float, ...], values: Array, layout: Layout, wh
     channels = values.shape[axis] if values.ndim else 0
     if channels != len(numbers):
         raise DatasetError(
-            f"{what} has {len(numbers)} numbers, but the sample of shape {values.shape} has "
-            f"{channels} channels (layout {layout}). Give one number, or one for each channel."
+            f"{what} has {counted(len(numbers), 'number[s]')}, but the sample of shape {values.shape} has "
+            f"{counted(channels, 'channel[s]')} (layout {layout}). Give one number, or one for each channel."
         )
     shape = [1] * values.ndim
     shape[axis] = channels

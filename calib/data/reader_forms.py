@@ -13,7 +13,7 @@ from calib.data.memory import check_lengths
 from calib.errors import DatasetError
 from calib.wording import counted, inflected
 
-__all__ = ["Form", "Parts", "as_array", "is_array", "parts_of", "to_batch"]
+__all__ = ["UNNAMED", "Form", "Parts", "as_array", "is_array", "parts_of", "to_batch"]
 
 UNNAMED = "input"
 """Name of the one input where the reader gives no name. It fits any model with one input."""

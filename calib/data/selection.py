@@ -17,7 +17,7 @@ from calib.wording import counted, inflected
 
 __all__ = ["choose", "open_calibration", "open_validation", "pick", "without"]
 
-FEW_SAMPLES = 32
+_FEW_SAMPLES = 32
 
 
 def choose(
@@ -182,9 +182,9 @@ def _of_classes(recipe: Recipe, dataset: Dataset) -> Dataset:
 
 def _doubts(chosen: Dataset, dataset: Dataset) -> list[Doubt]:
     found = []
-    if len(chosen) < FEW_SAMPLES:
+    if len(chosen) < _FEW_SAMPLES:
         few = counted(len(chosen), "calibration sample[s]")
-        text = f"Only {few}: ranges found on fewer than {FEW_SAMPLES} are often too narrow."
+        text = f"Only {few}: ranges found on fewer than {_FEW_SAMPLES} are often too narrow."
         found.append(Doubt(text, "choice"))
     if dataset.labels is not None and chosen.labels is not None:
         before = _classes(dataset.labels)

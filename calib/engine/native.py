@@ -32,8 +32,8 @@ KINDS: Mapping[str, str] = MappingProxyType(
 """Method → class of TensorRT. entropy1 is entropy on the network as it is after fusion; legacy is percentile
 with a search of TensorRT's own."""
 
-QUANTILE = 0.9999
-REGRESSION_CUTOFF = 1.0
+_QUANTILE = 0.9999
+_REGRESSION_CUTOFF = 1.0
 
 
 def native_calibrator(
@@ -46,8 +46,8 @@ def native_calibrator(
     batch_size: int | None = None,
     cache_out: str | os.PathLike[str] | None = None,
     cache_in: str | os.PathLike[str] | CalibrationCache | None = None,
-    quantile: float = QUANTILE,
-    regression_cutoff: float = REGRESSION_CUTOFF,
+    quantile: float = _QUANTILE,
+    regression_cutoff: float = _REGRESSION_CUTOFF,
 ) -> Any:
     """A calibrator of TensorRT, fed with our data.
 
@@ -112,7 +112,7 @@ def cache_calibrator(api: Api, cache: CalibrationCache) -> Any:
         )
     source = CacheSource(cache, f"TensorRT {api.version}", _refused_why(api, cache))
     # The legacy calibrator takes a cache of its own quantile and cutoff alone.
-    legacy = cache.legacy_settings or (QUANTILE, REGRESSION_CUTOFF)
+    legacy = cache.legacy_settings or (_QUANTILE, _REGRESSION_CUTOFF)
     return _derived(api, ALGORITHMS[cache.algorithm], source, legacy=legacy)
 
 
@@ -169,7 +169,7 @@ def _derived(
     name: str,
     source: BatchSource,
     cache_out: str | os.PathLike[str] | None = None,
-    legacy: tuple[float, float] = (QUANTILE, REGRESSION_CUTOFF),
+    legacy: tuple[float, float] = (_QUANTILE, _REGRESSION_CUTOFF),
 ) -> Any:
     """An object of a class made from one of TensorRT's, which does as the source says."""
     native: Any = getattr(api.trt, name, None)

@@ -267,8 +267,9 @@ def _check_names(scales: Scales, model: OnnxModel) -> list[str]:
     names = compare_names(scales.cache, model)
     if not names.matched:
         raise CacheError(
-            f"{_name(scales)} belongs to another model: none of its {len(scales.cache)} entries names a "
-            f"float activation of {model.path}. {_nearest(names.only_cache)}"
+            f"{_name(scales)} belongs to another model: none of its "
+            f"{counted(len(scales.cache), 'entr[y|ies]')} names a float activation of {model.path}. "
+            f"{_nearest(names.only_cache)}"
         )
     notes = [names.summary]
     if unusable := scales.cache.unusable:

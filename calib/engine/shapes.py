@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from calib.errors import UsageError
 from calib.graph import OnnxModel, TensorSpec
+from calib.wording import counted
 
 __all__ = ["DEFAULT_BATCHES", "InputRange", "ShapesLike", "resolve_shapes", "shapes_of_feeds"]
 
@@ -167,7 +168,8 @@ def _check_shape(range_: InputRange, spec: TensorSpec) -> None:
     for shape in (range_.smallest, range_.usual, range_.largest):
         if len(shape) != len(spec.shape):
             raise UsageError(
-                f"--shapes {range_}: input {spec.name!r} has {len(spec.shape)} axes ({spec}), "
+                f"--shapes {range_}: input {spec.name!r} has {counted(len(spec.shape), 'ax[is|es]')} "
+                f"({spec}), "
                 f"but {'x'.join(map(str, shape))} has {len(shape)}."
             )
     for axis, sizes in enumerate(zip(range_.smallest, range_.usual, range_.largest, strict=True)):

@@ -54,7 +54,7 @@ def quantize_part(
         plan.activations = {}
     else:
         plan.weights = []
-        writer = {"clipping": ClipWriter, "rounding": RoundWriter}.get(part, QdqWriter)(proto, cache)
+        writer = {"clipping": _ClipWriter, "rounding": _RoundWriter}.get(part, QdqWriter)(proto, cache)
     writer.apply(plan)
     return OnnxModel(model.path.with_suffix(f".{part}.onnx"), proto, model.external_files)
 
@@ -80,7 +80,7 @@ class _FloatWriter(QdqWriter):
         raise NotImplementedError
 
 
-class ClipWriter(_FloatWriter):
+class _ClipWriter(_FloatWriter):
     """Cuts activations to what INT8 holds, without rounding."""
 
     def _arithmetic(self, tensor: str, scale: np.float32, restored: str) -> list[onnx.NodeProto]:
@@ -91,7 +91,7 @@ class ClipWriter(_FloatWriter):
         return [helper.make_node("Clip", [tensor, *ends], [restored], name=self._fresh(f"{tensor}_Clip"))]
 
 
-class RoundWriter(_FloatWriter):
+class _RoundWriter(_FloatWriter):
     """Rounds activations to multiples of their scale, half to even as QuantizeLinear, without cutting."""
 
     def _arithmetic(self, tensor: str, scale: np.float32, restored: str) -> list[onnx.NodeProto]:

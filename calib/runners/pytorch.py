@@ -17,6 +17,7 @@ from calib.graph.torch_call import call_form
 from calib.graph.torch_module import foreign_code, load_module, module_name, require_torch
 from calib.graph.torch_names import flat_outputs, output_names
 from calib.runners.casting import as_declared
+from calib.wording import counted
 
 if TYPE_CHECKING:
     from torch import nn
@@ -245,7 +246,8 @@ class PyTorchRunner:
             return {name: by_name[name] for name in self.output_names}
         if len(tensors) != len(self.output_names):
             raise ValidationError(
-                f"{self._label} returns {len(tensors)} tensors ({', '.join(own)}), the ONNX model has "
+                f"{self._label} returns {counted(len(tensors), 'tensor[s]')} ({', '.join(own)}), the ONNX "
+                "model has "
                 f"outputs {', '.join(self.output_names)}: they are not the same network."
             )
         return dict(zip(self.output_names, tensors, strict=True))

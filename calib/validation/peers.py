@@ -272,14 +272,14 @@ class PeerFindings:
     def sentences(self) -> tuple[str, ...]:
         """What a reader must know: engines that are wrong, what builds alone change, integer kernels."""
         wrong = filter(None, map(simulation_sentence, self.simulations))
-        return (*wrong, *map(rebuild_sentence, self.rebuilds), *map(kernel_sentence, self.kernels))
+        return (*wrong, *map(_rebuild_sentence, self.rebuilds), *map(kernel_sentence, self.kernels))
 
 
-def rebuild_sentence(found: RebuildRecord) -> str:
+def _rebuild_sentence(found: RebuildRecord) -> str:
     """What differs between builds in words.
 
     >>> far = BuildDifference("y", 40.0, 0.1, "differs")
-    >>> rebuild_sentence(RebuildRecord("INT8", 2, {"top1": (0.76, 0.758)}, ((far,),), (3,), (2.0, 2.1)))
+    >>> _rebuild_sentence(RebuildRecord("INT8", 2, {"top1": (0.76, 0.758)}, ((far,),), (3,), (2.0, 2.1)))
     "INT8 was built 2 times: top1 differs by up to 0.2 points; outputs are 40 dB or more from the first
     build's; up to 3 answers differ; latency differs by up to 1.05 times. A smaller change is noise."
     """

@@ -340,7 +340,7 @@ class TestInputsThatHoldSizes:
             UsageError, match="of value 2 expected 0 ≤ smallest ≤ usual ≤ largest, got 9, 8, 9"
         ):
             build(resized, shapes=["size:1x3x9x9:1x3x8x8:1x3x9x9"])
-        with pytest.raises(UsageError, match=r"input 'size' has 1 axes .*, but 4x4 has 2"):
+        with pytest.raises(UsageError, match=r"input 'size' has 1 axis .*, but 4x4 has 2"):
             build(resized, shapes=["size:4x4"])
         good = "size:1x3x4x4:1x3x16x16:1x3x32x32"
         with pytest.raises(UsageError, match="'ids' holds no sizes of other tensors, and its shape is 2"):

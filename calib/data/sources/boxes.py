@@ -13,7 +13,7 @@ from calib.data.sources.base import listed
 from calib.data.truth import Boxes
 from calib.wording import counted, inflected
 
-__all__ = ["BoxList", "beyond_notes", "faulty", "reaches_beyond"]
+__all__ = ["BoxList", "Corners", "beyond_notes", "faulty", "reaches_beyond"]
 
 _SLACK = 2.0
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from calib.data.dataset import Array, Dataset, Sample
 from calib.data.sources.base import Opening, SourceModel
 
-__all__ = ["DigitsSource"]
+__all__ = ["DigitsSource", "enlarge"]
 
 _STORED = 8
 
