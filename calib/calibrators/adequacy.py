@@ -146,7 +146,7 @@ def _check(blocks: Sequence[Calibrator[Any]], resamples: int, tolerance: float) 
         raise UsageError(f"The number of resamples must be at least {_MIN_RESAMPLES}, got {resamples}.")
     if not 0 < tolerance < 1:
         raise UsageError(
-            f"The tolerance must be a share above 0 and below 1, such as 0.05 for 5 %, got {tolerance:.10g}."
+            f"The tolerance must be a share above 0 and below 1, such as 0.05 for 5%, got {tolerance:.10g}."
         )
 
 
@@ -352,7 +352,7 @@ def _on_more(needed: Sequence[float], samples: int | None) -> str:
     everything = f"{_amount(worst, samples)} would settle all (roughly, by 1/√n)."
     if most == 1 or most == worst:
         return everything
-    return f"{_amount(most, samples)} would settle {_MOST * 100:.0f} % of the tensors. {everything}"
+    return f"{_amount(most, samples)} would settle {_MOST * 100:.0f}% of the tensors. {everything}"
 
 
 def _amount(factor: float, samples: int | None) -> str:

@@ -139,7 +139,7 @@ class Adequacy:
         """The result in one line."""
         total = len(self.tensors)
         settled = f"{total - len(self.moving)} of {total} scales are settled"
-        return f"{settled} within {self.tolerance * 100:.10g} %. {self.suggestion}"
+        return f"{settled} within {self.tolerance * 100:.10g}%. {self.suggestion}"
 
     def text(self, limit: int = 10) -> str:
         """The result as plain lines for a terminal.
@@ -166,7 +166,7 @@ def _table(rows: Sequence[TensorAdequacy]) -> list[str]:
     """Lines of a table, differences in percent."""
     names = [_shortened(row.tensor) for row in rows]
     width = max(len(name) for name in ["tensor", *names])
-    head = f"{'tensor':{width}} {'scale':>11} {'even/odd':>9} {'1st/2nd':>9} {'expected':>9} {'90 %':>9}"
+    head = f"{'tensor':{width}} {'scale':>11} {'even/odd':>9} {'1st/2nd':>9} {'expected':>9} {'90%':>9}"
     lines = [f"{head} {'1st ¼':>8} {'1st ½':>8}  verdict"]
     for name, row in zip(names, rows, strict=True):
         compared = (row.even_odd, row.first_second, row.expected, row.spread)
@@ -187,16 +187,16 @@ def difference_in_words(value: float | None) -> str:
         value: The difference; None where there is none to tell.
 
     >>> difference_in_words(0.05), difference_in_words(math.log(20))
-    ('5.0 %', '×20')
+    ('5.0%', '×20')
     """
     if value is None:
         return "–"
-    return f"{value * 100:.1f} %" if value < _RATIO else f"×{math.exp(value):.3g}"
+    return f"{value * 100:.1f}%" if value < _RATIO else f"×{math.exp(value):.3g}"
 
 
 def _share(part: float, whole: float) -> str:
     """A scale as a share of the one of all samples."""
-    return "–" if whole == 0 else f"{part / whole * 100:.0f} %"
+    return "–" if whole == 0 else f"{part / whole * 100:.0f}%"
 
 
 def _shortened(name: str) -> str:

@@ -300,7 +300,7 @@ def _others(tried: Sequence[Preparation], chosen: Preparation) -> str:
 
 def _percent(share: tuple[float, float, float]) -> str:
     value, low, high = (100 * number for number in share)
-    return f"{value:.1f} % ({low:.1f} to {high:.1f} %)"
+    return f"{value:.1f}% ({low:.1f} to {high:.1f}%)"
 
 
 def _distance(figure: tuple[float, float | None, float | None]) -> str:

@@ -120,6 +120,6 @@ def _findings(comparison: Comparison, samples: int, where: tuple[str, ...]) -> l
 
 def _words(figure: Figure) -> str:
     assert figure.value is not None
-    shown = f"{100 * figure.value:.1f} %" if figure.unit == "share" else f"{figure.value:.4g}"
+    shown = f"{100 * figure.value:.1f}%" if figure.unit == "share" else f"{figure.value:.4g}"
     unit = "" if figure.unit in ("", "share") else f" {figure.unit}"
     return f"{figure.name} is {shown}{unit}"

@@ -58,15 +58,15 @@ def _range(values: Sequence[float | None]) -> tuple[float, float, float] | None:
 def clock_warnings(telemetry: Telemetry) -> tuple[str, ...]:
     """What the clocks say against the figures: that they moved, or were lowered.
 
-    >>> clock_warnings(Telemetry(samples=2, sm_clock_mhz=(1500.0, 1900.0, 1980.0)))[0][:54]
-    'The SM clock moved between 1500 and 1980 MHz, 25 % of '
+    >>> clock_warnings(Telemetry(samples=2, sm_clock_mhz=(1500.0, 1900.0, 1980.0)))[0][:53]
+    'The SM clock moved between 1500 and 1980 MHz, 25% of '
     """
     found = []
     for name, clock in (("SM", telemetry.sm_clock_mhz), ("memory", telemetry.memory_clock_mhz)):
         if clock is not None and clock[1] and (clock[2] - clock[0]) / clock[1] > _CLOCK_MOVE:
             share = (clock[2] - clock[0]) / clock[1] * 100
             found.append(
-                f"The {name} clock moved between {clock[0]:.0f} and {clock[2]:.0f} MHz, {share:.0f} % of its "
+                f"The {name} clock moved between {clock[0]:.0f} and {clock[2]:.0f} MHz, {share:.0f}% of its "
                 "median, while latency was measured. Lock it to compare engines: nvidia-smi "
                 "--lock-gpu-clocks (and --lock-memory-clocks)."
             )
@@ -123,7 +123,7 @@ def spread_warnings(label: str, times_ms: Sequence[float]) -> tuple[str, ...]:
     if variation <= _UNSTABLE:
         return ()
     return (
-        f"{label}: latency is unstable, coefficient of variation {variation * 100:.1f} % over "
+        f"{label}: latency is unstable, coefficient of variation {variation * 100:.1f}% over "
         f"{counted(len(times_ms), 'batch[es]')}. Lock the clocks, keep other work off the machine, or "
         "measure longer.",
     )

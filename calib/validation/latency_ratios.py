@@ -134,13 +134,13 @@ def ratio_sentence(ratio: LatencyRatio) -> str:
     """A comparison in plain words.
 
     >>> ratio_sentence(LatencyRatio("INT8", "FP16", 1.25, 1.24, 1.27))
-    'INT8 is 1.25x slower than FP16 (ratio of medians 1.250, 95 % interval 1.240 to 1.270).'
+    'INT8 is 1.25x slower than FP16 (ratio of medians 1.250, 95% interval 1.240 to 1.270).'
     >>> ratio_sentence(LatencyRatio("INT8", "FP16", 0.99, 0.97, 1.02))
-    'INT8 and FP16 do not differ measurably (ratio of medians 0.990, 95 % interval 0.970 to 1.020).'
+    'INT8 and FP16 do not differ measurably (ratio of medians 0.990, 95% interval 0.970 to 1.020).'
     """
     figures = f"ratio of medians {ratio.ratio:.3f}"
     if ratio.low is not None and ratio.high is not None:
-        figures += f", {ratio.confidence * 100:g} % interval {ratio.low:.3f} to {ratio.high:.3f}"
+        figures += f", {ratio.confidence * 100:g}% interval {ratio.low:.3f} to {ratio.high:.3f}"
         if ratio.low <= 1 <= ratio.high:
             return f"{ratio.candidate} and {ratio.against} do not differ measurably ({figures})."
     if ratio.ratio == 1:

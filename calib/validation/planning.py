@@ -107,11 +107,11 @@ def _check_rates(
     if not 0 < margin < 1:
         raise UsageError(f"The margin must lie above 0 and below 100 points; got {100 * margin:g} points.")
     if not 0 <= disagreement <= 1:
-        raise UsageError(f"A disagreement rate lies between 0 % and 100 %; got {100 * disagreement:g} %.")
+        raise UsageError(f"A disagreement rate lies between 0% and 100%; got {100 * disagreement:g}%.")
     if not abs(expected_drop) <= disagreement:
         raise UsageError(
             f"A drop of {100 * expected_drop:g} points cannot come from answers that disagree on "
-            f"{100 * disagreement:g} % of the samples. Give a smaller drop or a larger disagreement."
+            f"{100 * disagreement:g}% of the samples. Give a smaller drop or a larger disagreement."
         )
     if not expected_drop < margin:
         raise UsageError(
@@ -201,7 +201,7 @@ def plan_samples(
     if disagreement is not None and pilot is not None:
         raise UsageError("Give a disagreement rate or a pilot run, not both.")
     if baseline is not None and not 0 < baseline <= 1:
-        raise UsageError(f"A baseline accuracy lies above 0 % and up to 100 %; got {100 * baseline:g} %.")
+        raise UsageError(f"A baseline accuracy lies above 0% and up to 100%; got {100 * baseline:g}%.")
     if pilot is not None and not _has_hits(pilot, metric):
         return _by_spread(pilot, metric, run, margin, expected_drop, power, alpha)
     rate, upper, source, table = _disagreement(metric, baseline, disagreement, pilot, run)
@@ -302,8 +302,8 @@ def _notes(
     notes = []
     if baseline is not None and rate > 2 * min(baseline, 1 - baseline) + 1e-12:
         notes.append(
-            f"a baseline of {100 * baseline:g} % and equal accuracy allow at most "
-            f"{200 * min(baseline, 1 - baseline):g} % of the samples to disagree"
+            f"a baseline of {100 * baseline:g}% and equal accuracy allow at most "
+            f"{200 * min(baseline, 1 - baseline):g}% of the samples to disagree"
         )
     if given is None and table is None:
         notes.append(

@@ -141,7 +141,7 @@ def _check_range(value: float, text: str, option: str, unit: str, example: str) 
 def _doubt(value: float, per_cent: bool) -> str:
     if per_cent or value <= _WIDE_SHARE:
         return ""
-    return f"{plain(value)} is {plain(100 * value)} %: if {plain(value)} % was meant, write {plain(value)}%"
+    return f"{plain(value)} is {plain(100 * value)}%: if {plain(value)}% was meant, write {plain(value)}%"
 
 
 def parse_per_cent(given: str, option: str) -> float:

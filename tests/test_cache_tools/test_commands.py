@@ -71,7 +71,7 @@ def test_show_marks_unusable_scales(cache: Run, tmp_path: Path) -> None:
     shown = cache("show", path, "--sort", "scale")
     assert "3 scales cannot be used." in shown.out
     assert [line.split()[0] for line in shown.out.splitlines()[4:]] == ["i", "z", "y", "x"]
-    assert "100.00 %" in shown.out
+    assert "100.00%" in shown.out
     assert cache("show", path, "--json").json["entries"][3]["scale"] is None
 
 

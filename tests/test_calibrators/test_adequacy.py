@@ -94,7 +94,7 @@ def test_limited_values_settle(method: str) -> None:
     assert result.enough
     assert result.factor == 1.0
     assert result.settled_share == 1.0
-    assert result.note.startswith("1 of 1 scales are settled within 5 %. Enough: half of the samples gives")
+    assert result.note.startswith("1 of 1 scales are settled within 5%. Enough: half of the samples gives")
 
 
 @pytest.mark.parametrize("method", AVERAGING)
@@ -343,7 +343,7 @@ def test_most_tensors_are_told_from_all() -> None:
     data = made(wide | {"late": last_block(5000)})
     result = assessed("percentile", data, tolerance=0.02, samples=100)
     assert result.suggestion.count("samples") == 2
-    assert "would settle 95 % of the tensors" in result.suggestion
+    assert "would settle 95% of the tensors" in result.suggestion
     assert "More than 1600 samples would settle all" in result.suggestion
 
 
@@ -411,7 +411,7 @@ def test_expected_half_difference_is_that_of_normal_scales() -> None:
     ("options", "message"),
     [
         ({"resamples": 5}, "resamples must be at least 10, got 5"),
-        ({"tolerance": 0.0}, "tolerance must be a share above 0 and below 1, such as 0.05 for 5 %, got 0"),
+        ({"tolerance": 0.0}, "tolerance must be a share above 0 and below 1, such as 0.05 for 5%, got 0"),
         ({"tolerance": 5}, "got 5"),
         ({"tolerance": float("nan")}, "got nan"),
     ],

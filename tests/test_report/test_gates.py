@@ -34,7 +34,7 @@ REPORT = CheckReport(
         Change("INT8", "map", None, None, "not measured"),
         Change("FP16", "top1", 0.97, 0.97, "same"),
     ),
-    warnings=("0.5 is 50 %",),
+    warnings=("0.5 is 50%",),
 )
 
 
@@ -77,7 +77,7 @@ def test_text_shows_gates_limits_reasons_and_changes() -> None:
 def test_markdown_starts_with_the_verdict_and_puts_failures_first() -> None:
     text = check_markdown(REPORT)
     assert text.startswith("## ❌ calib check: FAIL: 1 failed")
-    assert "> [!WARNING]\n> 0.5 is 50 %" in text
+    assert "> [!WARNING]\n> 0.5 is 50%" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert rows[0] == "| Verdict | Gate | Limit | Found |"
     assert rows[2].startswith("| **failed** | max_drop b: INT8 against FP32 |")

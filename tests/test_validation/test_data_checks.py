@@ -87,7 +87,7 @@ class TestPreparations:
         images, labels = channel_images()
         found = check_data(from_arrays("a", {"x": images}, labels), brightest_channel)
         assert "preprocessing" not in codes(found)
-        assert codes(found)["accuracy"].message == "FP32 top-1 is 100.0 % (94.0 to 100.0 %) on 60 samples."
+        assert codes(found)["accuracy"].message == "FP32 top-1 is 100.0% (94.0 to 100.0%) on 60 samples."
         assert found.passed()
 
     def test_channels_in_reverse_order(self, brightest_channel):
@@ -97,8 +97,8 @@ class TestPreparations:
         assert finding.severity == "error"
         # Class 1 keeps its channel: a third is right. Wilson's interval of 20 of 60 and of 60 of 60.
         assert finding.message == (
-            "With the channels in reverse order (RGB ↔ BGR) FP32 top-1 would be 100.0 % (94.0 to 100.0 %) "
-            "instead of 33.3 % (22.7 to 45.9 %) on the same 60 samples."
+            "With the channels in reverse order (RGB ↔ BGR) FP32 top-1 would be 100.0% (94.0 to 100.0%) "
+            "instead of 33.3% (22.7 to 45.9%) on the same 60 samples."
         )
         assert "preprocess.color: bgr" in finding.advice
         assert not found.passed()
@@ -107,7 +107,7 @@ class TestPreparations:
         images, labels = half_images()
         found = check_data(from_arrays("a", {"x": images.swapaxes(2, 3).copy()}, labels), bright_top)
         finding = codes(found)["preprocessing"]
-        assert finding.message.startswith("With height and width swapped FP32 top-1 would be 100.0 %")
+        assert finding.message.startswith("With height and width swapped FP32 top-1 would be 100.0%")
         assert "preprocess.layout: cwh" in finding.advice
 
     def test_a_preparation_that_the_model_cannot_run_is_left_out(self, tmp_path):
@@ -144,7 +144,7 @@ class TestPreparations:
         assert scores["with values from −1 to 1"].top1 == 1.0
         assert scores["with ImageNet's mean and std"].top1 == 1.0
         finding = codes(found)["preprocessing"]
-        assert "would be 100.0 %" in finding.message
+        assert "would be 100.0%" in finding.message
         # Both are right on every sample: neither may be passed off as the only one.
         assert "On these samples as good, or nearly: with " in finding.advice
 
@@ -166,7 +166,7 @@ class TestPreparations:
         assert message.startswith(
             "With the channels in reverse order (RGB ↔ BGR) and with values from −1 to 1 FP32 top-1 would be"
         )
-        assert "would be 100.0 %" in message
+        assert "would be 100.0%" in message
 
     def test_mcnemar_decides_with_labels(self):
         def made(hits):

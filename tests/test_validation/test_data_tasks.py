@@ -53,7 +53,7 @@ YOLO = "{kind: detection, decoder: yolov8}"
 def test_sound_data_have_the_main_figure(folder: Path) -> None:
     # The network finds every square exactly, by construction.
     codes = found(folder, YOLO)
-    assert codes["accuracy"].message == f"FP32 mAP is 100.0 % on {IMAGES - 32} samples."
+    assert codes["accuracy"].message == f"FP32 mAP is 100.0% on {IMAGES - 32} samples."
     assert all(finding.severity == "note" for finding in codes.values())
     assert "not-judged" not in codes
 

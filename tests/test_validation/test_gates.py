@@ -274,4 +274,4 @@ def test_settings_that_cannot_be_meant() -> None:
 
 
 def test_a_wide_threshold_is_doubted() -> None:
-    assert check(answers(0), max_drop=0.5).warnings == ("0.5 is 50 %: if 0.5 % was meant, write 0.5%",)
+    assert check(answers(0), max_drop=0.5).warnings == ("0.5 is 50%: if 0.5% was meant, write 0.5%",)

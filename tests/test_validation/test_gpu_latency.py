@@ -229,7 +229,7 @@ def test_a_wide_spread() -> None:
     # 10 and 10.3 in turn: mean 10.15, deviation 0.15, 1.48 %.
     bench = Bench(fp32=[10, 10, 10.3, 10, 10.3, 10, 10.3, 10, 10.3, 10, 10.3])
     (warning,) = bench.measure(GpuLatencyPlan(count=10, warmup=1, warmup_ms=0)).warnings
-    assert "FP32: latency is unstable, coefficient of variation 1.5 % over 10 batches" in warning
+    assert "FP32: latency is unstable, coefficient of variation 1.5% over 10 batches" in warning
 
 
 def test_a_graph_that_could_not_be_had() -> None:
@@ -253,7 +253,7 @@ def test_clocks_that_moved_and_throttling() -> None:
         throttle_reasons=("software power cap",),
     )
     moved, lowered = found.warnings
-    assert "The SM clock moved between 1800 and 1980 MHz, 9 % of its median" in moved
+    assert "The SM clock moved between 1800 and 1980 MHz, 9% of its median" in moved
     assert "lowered its clocks while latency was measured: software power cap." in lowered
 
 

@@ -177,7 +177,7 @@ def test_a_measured_interval_decides_what_is_slower() -> None:
     assert latency_warnings(measured, [wide]) == ()
     narrow = LatencyRatio("INT8", "FP16", 1.25, 1.2, 1.3)
     assert latency_warnings(measured, [narrow]) == (
-        "INT8 is 1.25x slower than FP16 (ratio of medians 1.250, 95 % interval 1.200 to 1.300).",
+        "INT8 is 1.25x slower than FP16 (ratio of medians 1.250, 95% interval 1.200 to 1.300).",
     )
 
 

@@ -68,9 +68,7 @@ def test_without_a_rate_the_worst_case_is_planned_for() -> None:
 
 def test_a_rate_that_the_baseline_does_not_allow_is_doubted() -> None:
     plan = plan_samples(margin=0.005, baseline=0.99, disagreement=0.03)
-    assert plan.notes == (
-        "a baseline of 99 % and equal accuracy allow at most 2 % of the samples to disagree",
-    )
+    assert plan.notes == ("a baseline of 99% and equal accuracy allow at most 2% of the samples to disagree",)
 
 
 class TestPilot:
@@ -106,12 +104,12 @@ class TestPilot:
     [
         ({"margin": 0.01}, "Give --pilot"),
         ({"margin": 0.0, "disagreement": 0.1}, "margin must lie above 0"),
-        ({"margin": 0.01, "disagreement": 1.1}, "lies between 0 % and 100 %"),
+        ({"margin": 0.01, "disagreement": 1.1}, "lies between 0% and 100%"),
         ({"margin": 0.01, "disagreement": 0.03, "expected_drop": 0.01}, "must be below the margin"),
         ({"margin": 0.05, "disagreement": 0.01, "expected_drop": 0.02}, "cannot come from answers"),
         ({"margin": 0.01, "disagreement": 0.03, "power": 1.0}, "Power lies between"),
         ({"margin": 0.01, "disagreement": 0.03, "metric": "map"}, "How far map varies"),
-        ({"margin": 0.01, "baseline": 76}, "above 0 % and up to 100 %; got 7600 %"),
+        ({"margin": 0.01, "baseline": 76}, "above 0% and up to 100%; got 7600%"),
         ({"margin": 0.01, "disagreement": 0.03, "pilot": made.classifier()}, "not both"),
         ({"margin": 1e-6, "disagreement": 0.03}, "a billion samples"),
     ],

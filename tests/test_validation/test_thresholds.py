@@ -66,7 +66,7 @@ def test_other_units_have_limits_too(given: str, unit: str) -> None:
 
 def test_a_share_that_looks_like_points_is_doubted() -> None:
     assert parse_threshold("0.5", "--max-drop", "share").warning == (
-        "0.5 is 50 %: if 0.5 % was meant, write 0.5%"
+        "0.5 is 50%: if 0.5% was meant, write 0.5%"
     )
     assert not parse_threshold("50%", "--max-drop", "share").warning
     assert not parse_threshold("0.05", "--max-drop", "share").warning

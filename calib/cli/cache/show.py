@@ -101,7 +101,7 @@ def _provenance(sidecar: Sidecar) -> str:
 
 
 def _share(row: CacheRow) -> str:
-    return row.unusable if row.share is None else f"{100 * row.share:.2f} %"
+    return row.unusable if row.share is None else f"{100 * row.share:.2f}%"
 
 
 def _bar(row: CacheRow) -> str:

@@ -138,7 +138,7 @@ def _interval(value: float | None, low: float | None, high: float | None, factor
     ends = (
         "" if low is None or high is None else f" ({low * factor:.{digits}f} to {high * factor:.{digits}f})"
     )
-    return f"{value * factor:.{digits}f}{' ' + unit if unit else ''}{ends}"
+    return f"{value * factor:.{digits}f}{unit}{ends}"
 
 
 def _summary(found: DataCheck, passed: bool) -> str:

@@ -181,7 +181,7 @@ class TextTask(Task[_Answers]):
         if hits is None or hits.mean() >= _LOW:
             return ()
         error = next(one.value for one in baseline.figures() if one.name == "CER")
-        wrong = "" if error is None else f" ({100 * error:.0f} % wrong characters)"
+        wrong = "" if error is None else f" ({100 * error:.0f}% wrong characters)"
         return (
             f"FP32 reads only {int(hits.sum())} of {len(hits)} lines exactly{wrong}: doubt the characters' "
             "order, the blank, the labels or the preprocessing before INT8.",

@@ -143,7 +143,7 @@ class TestCharacters:
 def test_next_to_nothing_read_is_doubted() -> None:
     labels = ["abc", "def"]
     (warning,) = read(labels, written("jjj", "jjj")).warnings()
-    assert warning.startswith("FP32 reads only 0 of 2 lines exactly (100 % wrong characters)")
+    assert warning.startswith("FP32 reads only 0 of 2 lines exactly (100% wrong characters)")
 
 
 def test_without_texts_only_agreement_is_measured() -> None:
