@@ -36,7 +36,7 @@ $(VENV)/.cpu: pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[cpu]'
 	@touch $@
 
-# torch is needed by the image source and by the script that trains the demo's network.
+# torch is needed to export networks, to resize images without antialias, and to train the demo's network.
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[dev,torch]'
 	@touch $@ $(VENV)/.cpu

@@ -7,8 +7,10 @@
 Needs an NVIDIA GPU, TensorRT 8.6 to 10 and PyCUDA. Each network is calibrated here (min-max, 32 images), and
 written as Q/DQ model by calib and by ONNX Runtime's quantizer with the same ranges (symmetric, per channel,
 float bias, its default placement). FP16 is allowed in all engines. The engines of one network and batch share
-one timing cache, so that they choose kernels by the same measurements; what a run before left in its work
-folder is taken up. The latency is measured afterwards, alone on the GPU, engines in turn, as CUDA graphs.
+one timing cache, so that they choose kernels by the same measurements. Builds of one model differ all the
+same: with `--builds 3` each is built three times, with a timing cache for each round, and the table has the
+medians and how far they lie apart. What a run before left in its work folder is taken up. The latency is
+measured afterwards, alone on the GPU, engines in turn, as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import placement_networks as networks
 FORMS = ("implicit", "calib", "fp16", "onnxruntime")
 MORE_FORMS = ("shared",)
 """What ``--forms`` takes as well: the Q/DQ model with ``--shared-scales``."""
+MOST_BUILDS = 9
 
 
 def prepare(nets: Path, work: Path, name: str) -> None:
@@ -94,8 +97,19 @@ def onnxruntime_default(path: Path, cache: Any) -> bytes:
     return bytes(quantizer.model.model.SerializeToString())
 
 
-def build(work: Path, name: str, batch: int, level: int, forms: tuple[str, ...] = FORMS) -> None:
-    """Builds the engines of one network and batch, one after another, with one timing cache."""
+def plan_path(work: Path, name: str, batch: int, form: str, number: int) -> Path:
+    """Where one engine is; the level that it was built at lies beside it."""
+    return work / f"{name}.{batch}.{form}.{number}.plan"
+
+
+def build(work: Path, name: str, batch: int, options: argparse.Namespace) -> None:
+    """Builds the engines of one network and batch, one after another, with one timing cache a round."""
+    for number in range(1, options.builds + 1):
+        build_round(work, name, batch, options, number)
+
+
+def build_round(work: Path, name: str, batch: int, options: argparse.Namespace, number: int) -> None:
+    """Builds each form once."""
     import pycuda.autoprimaryctx  # noqa: F401
 
     from calib.calibrators import CalibrationCache
@@ -105,8 +119,9 @@ def build(work: Path, name: str, batch: int, level: int, forms: tuple[str, ...] 
 
     api = load_api()
     trt, timings = api.trt, None
-    for form in forms:
-        if (work / f"{name}.{batch}.{form}.level").is_file():
+    for form in options.forms.split(","):
+        path = plan_path(work, name, batch, form, number)
+        if path.with_suffix(".level").is_file():
             continue
         start = time.monotonic()
         source = f"{name}.onnx" if form in ("implicit", "fp16") else f"{name}.{form}.onnx"
@@ -117,7 +132,7 @@ def build(work: Path, name: str, batch: int, level: int, forms: tuple[str, ...] 
         if not parser.parse((work / source).read_bytes()):
             print(name, form, "is not parsed:", parser.get_error(0), flush=True)
             continue
-        config = configure(trt, builder, network, batch, level)
+        config = configure(trt, builder, network, batch, options.level)
         if form != "fp16":
             config.set_flag(trt.BuilderFlag.INT8)
         if form == "implicit":
@@ -127,10 +142,10 @@ def build(work: Path, name: str, batch: int, level: int, forms: tuple[str, ...] 
         config.set_timing_cache(timings, True)
         plan, how = serialize(builder, network, config)
         seconds = time.monotonic() - start
-        print(name, batch, form, f"{seconds:.0f} s" if plan else "NOT BUILT", flush=True)
+        print(name, batch, form, number, f"{seconds:.0f} s" if plan else "NOT BUILT", flush=True)
         if plan:
-            (work / f"{name}.{batch}.{form}.plan").write_bytes(bytes(plan))
-            (work / f"{name}.{batch}.{form}.level").write_text(how)
+            path.write_bytes(bytes(plan))
+            path.with_suffix(".level").write_text(how)
 
 
 def serialize(builder: Any, network: Any, config: Any) -> tuple[Any, str]:
@@ -171,26 +186,30 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
     images = np.load(work / f"{name}.images.npy")[:batch]
     reference = np.load(work / f"{name}.reference.npy")[:batch]
     simulation = np.load(work / f"{name}.simulation.npy")[:batch]
-    plans = {form: work / f"{name}.{batch}.{form}.plan" for form in (*FORMS, *MORE_FORMS)}
+    plans = {
+        (form, number): plan_path(work, name, batch, form, number)
+        for form in (*FORMS, *MORE_FORMS)
+        for number in range(1, MOST_BUILDS + 1)
+    }
     rows = []
     with ExitStack() as stack:
         runners = {
-            form: stack.enter_context(
-                TensorRTRunner(path, "fp16" if form == "fp16" else "int8", cuda_graph=True)
+            key: stack.enter_context(
+                TensorRTRunner(path, "fp16" if key[0] == "fp16" else "int8", cuda_graph=True)
             )
-            for form, path in plans.items()
-            if path.is_file()
+            for key, path in plans.items()
+            if path.with_suffix(".level").is_file()
         }
         outputs = {
-            form: next(iter(runner.infer({"input": images}).values())) for form, runner in runners.items()
+            key: next(iter(runner.infer({"input": images}).values())) for key, runner in runners.items()
         }
         found = measure_gpu_latency(
             list(runners.values()),
             [{"input": images}] * len(runners),
             GpuLatencyPlan(batch_size=batch, count=300, seconds=8.0),
-            list(runners),
+            [f"{form} {number}" for form, number in runners],
         )
-        for (form, runner), latency in zip(runners.items(), found.latencies, strict=True):
+        for (key, runner), latency in zip(runners.items(), found.latencies, strict=True):
             layers = runner.layers()
             times = runner.profile({"input": images}, 10)
             summary = summarize_layers(layers, times)
@@ -198,13 +217,14 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
                 {
                     "network": name,
                     "batch": batch,
-                    "form": form,
-                    "level": (work / f"{name}.{batch}.{form}.level").read_text(),
+                    "form": key[0],
+                    "build": key[1],
+                    "level": plans[key].with_suffix(".level").read_text(),
                     "ms": latency.median_ms,
                     "p90_ms": latency.p90_ms,
-                    "sqnr_db": sqnr_db(reference, outputs[form]),
-                    "against_simulation_db": sqnr_db(simulation, outputs[form]),
-                    "bytes": plans[form].stat().st_size,
+                    "sqnr_db": sqnr_db(reference, outputs[key]),
+                    "against_simulation_db": sqnr_db(simulation, outputs[key]),
+                    "bytes": plans[key].stat().st_size,
                     "layers": len(layers),
                     "int8_layers": summary.int8_layers,
                     "int8_time_share": summary.int8_time_share,
@@ -216,21 +236,26 @@ def measure(work: Path, name: str, batch: int) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as Markdown, each latency beside its ratio to implicit INT8."""
-    implicit = {(row["network"], row["batch"]): row["ms"] for row in rows if row["form"] == "implicit"}
-    lines = [
-        "| network | batch | engine | level | ms | × implicit | SQNR dB | INT8 layers |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    """Medians of each form's builds as Markdown, each latency beside its ratio to implicit INT8."""
+    cases: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
     for row in rows:
-        base = implicit.get((row["network"], row["batch"]))
-        ratio = "–" if base is None else f"{row['ms'] / base:.3f}"
-        sqnr = "not finite" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}"
+        cases.setdefault((row["network"], row["batch"], row["form"]), []).append(row)
+    medians = {case: float(np.median([row["ms"] for row in found])) for case, found in cases.items()}
+    lines = [
+        "| network | batch | engine | level | ms | builds, ms | × implicit | SQNR dB | INT8 layers |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for (name, batch, form), found in cases.items():
+        base, ms = medians.get((name, batch, "implicit")), medians[name, batch, form]
+        times = sorted(row["ms"] for row in found)
+        spread = f"{times[0]:.4f} to {times[-1]:.4f}" if len(times) > 1 else "one"
         cells = (
-            *(row[key] for key in ("network", "batch", "form", "level")),
-            *(f"{row['ms']:.4f}", ratio, sqnr),
+            *(name, str(batch), form, found[0]["level"], f"{ms:.4f}", spread),
+            "–" if base is None else f"{ms / base:.3f}",
+            *("not finite" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}" for row in found[:1]),
+            f"{found[0]['int8_layers']} of {found[0]['layers']}",
         )
-        lines.append("| " + " | ".join(map(str, cells)) + f" | {row['int8_layers']} of {row['layers']} |")
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -294,6 +319,7 @@ def spawn(
     command = [sys.executable if not options.python else options.python, __file__]
     command += [options.nets, options.out, "--work", options.work, "--stage", stage, "--networks", name]
     command += ["--batches", batch, "--level", options.level, "--forms", options.forms]
+    command += ["--builds", options.builds]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible(gpu), "OMP_NUM_THREADS": "4"}
     return subprocess.Popen([str(word) for word in command], env=environment)
 
@@ -309,6 +335,7 @@ def main() -> None:
     parser.add_argument("--jobs", help="network:batch,… instead of all networks with all batches")
     parser.add_argument("--level", type=int, default=3)
     parser.add_argument("--forms", default=",".join(FORMS), help="engines to build, in this order")
+    parser.add_argument("--builds", type=int, default=1, choices=range(1, MOST_BUILDS + 1))
     parser.add_argument("--gpus", default="0", help="a GPU for each build at a time, such as 0,0,1,1")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for preparing and building")
     parser.add_argument("--python", help="interpreter of the stages, where TensorRT needs another one")
@@ -321,8 +348,7 @@ def main() -> None:
     elif options.stage == "prepare":
         prepare(options.nets, options.work, options.networks)
     elif options.stage == "build":
-        forms = tuple(options.forms.split(","))
-        build(options.work, options.networks, int(options.batches), options.level, forms)
+        build(options.work, options.networks, int(options.batches), options)
     else:
         rows = measure(options.work, options.networks, int(options.batches))
         (options.work / f"{options.networks}.{options.batches}.json").write_text(json.dumps(rows))

@@ -6,9 +6,9 @@ Rules, the same for calibration and validation:
 - Every image becomes 8-bit RGB. Grey and black-and-white become three equal channels, a palette its
   colours, transparency is dropped (not blended), 16-bit grey keeps its upper 8 bits, of several frames
   the first is taken. Floating-point and 32-bit images are refused.
-- Pillow decodes. torchvision.transforms.v2 resizes Pillow's images, so that the grey values are those of
-  torchvision's own presets and of timm, and the same on every machine. Without antialias it resizes tensors,
-  since Pillow always smooths; that is within a grey value of OpenCV's linear and cubic resize.
+- Pillow decodes and resizes, as torchvision's own presets and timm do on its images: the grey values are
+  theirs, and the same on every machine. Without antialias torchvision resizes tensors, since Pillow always
+  smooths; that is within a grey value of OpenCV's linear and cubic resize, and the one step that needs torch.
 
 ``Preprocess.record`` names them, so that reports and provenance do.
 """
@@ -184,13 +184,19 @@ def _framed(image: Image, preprocess: Preprocess, origin: str) -> tuple[Array, F
 
 
 def _resized(image: Image, plan: Frame, preprocess: Preprocess) -> Image | Array:
-    functional = require("torchvision.transforms.v2.functional", "torch", "Preprocessing images")
+    if preprocess.antialias:
+        pillow = require("PIL.Image", "images", _PURPOSE)
+        height, width = plan.resized
+        resized: Image = image.resize((width, height), pillow.Resampling[preprocess.interpolation.upper()])
+        return resized
+    return _resized_sharply(image, plan, preprocess)
+
+
+def _resized_sharply(image: Image, plan: Frame, preprocess: Preprocess) -> Array:
+    functional = require("torchvision.transforms.v2.functional", "torch", "Resizing without antialias")
     # Pillow's "nearest" takes the nearest centre; torch calls that nearest-exact.
     nearest = preprocess.interpolation == "nearest"
     kernel = functional.InterpolationMode("nearest-exact" if nearest else preprocess.interpolation)
-    if preprocess.antialias:
-        resized: Image = functional.resize(image, list(plan.resized), interpolation=kernel)
-        return resized
     # In float: torch's own 8-bit kernels differ between processors, and from OpenCV by up to 31.
     tensor = functional.pil_to_tensor(image).float()
     tensor = functional.resize(tensor, list(plan.resized), interpolation=kernel, antialias=False)

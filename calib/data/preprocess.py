@@ -32,7 +32,7 @@ _READING = {
     "pixels": "8-bit RGB, transparency dropped",
 }
 _RESIZERS = {
-    True: "Pillow, by torchvision.transforms.v2",
+    True: "Pillow",
     False: "torch in float32, rounded to 8 bits, by torchvision.transforms.v2",
 }
 

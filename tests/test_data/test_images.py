@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from calib.data import fingerprint
+from calib.data.preprocess import Interpolation
 from calib.errors import DatasetError, MissingExtraError
 
 Image = pytest.importorskip("PIL.Image")
@@ -380,7 +382,7 @@ class TestPreprocessing:
         assert description["preprocess"]["resize"] == 32
         assert description["preprocess"]["antialias"] is True
         assert description["preprocess"]["orientation"] == "turned upright by EXIF"
-        assert "torchvision" in description["preprocess"]["resizer"]
+        assert description["preprocess"]["resizer"] == "Pillow"
 
     def test_sizes_that_differ_are_named_in_a_batch(self, opened, images):
         save(images / "a.png")
@@ -390,13 +392,24 @@ class TestPreprocessing:
 
 
 @pytest.mark.parametrize(
-    ("module", "extra"), [("PIL.Image", "images"), ("torchvision.transforms.v2.functional", "torch")]
+    ("module", "extra", "antialias"),
+    [("PIL.Image", "images", "true"), ("torchvision.transforms.v2.functional", "torch", "false")],
 )
-def test_missing_extra_is_named(opened, images, monkeypatch, module, extra):
+def test_missing_extra_is_named(opened, images, monkeypatch, module, extra, antialias):
     save(images / "a.png")
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=rf"pip install 'int8-calib\[{extra}\]'"):
-        opened(more="preprocess: {resize: 8}")[0]
+        opened(more=f"preprocess: {{resize: 8, antialias: {antialias}}}")[0]
+
+
+@pytest.mark.parametrize("kernel", get_args(Interpolation))
+def test_images_are_resized_without_torch(opened, images, monkeypatch, kernel):
+    save(images / "a.png")
+    for module in ("torch", "torchvision", "torchvision.transforms.v2.functional"):
+        monkeypatch.setitem(sys.modules, module, None)
+    result = pixels_of(opened(more=f"preprocess: {{resize: [16, 24], interpolation: {kernel}}}"))
+    expected = Image.fromarray(NOISE).resize((24, 16), Image.Resampling[kernel.upper()])
+    np.testing.assert_array_equal(result, np.asarray(expected).transpose(2, 0, 1))
 
 
 def test_fingerprint_sees_content_and_names(opened, images):

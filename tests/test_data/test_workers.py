@@ -90,8 +90,10 @@ def test_a_process_that_dies_is_told():
         return Sample(f"s{index}", {"x": np.zeros(2)})
 
     dataset = Dataset("d", tuple(f"s{i}" for i in range(20)), load, workers=2)
+    # s12 is asked for when s3 has come; what its process had read before and not sent yet dies with it.
     with pytest.raises(
-        DatasetError, match=r"process that reads samples died \(exit status 7\), at sample s(8|10|12) or"
+        DatasetError,
+        match=r"process that reads samples died \(exit status 7\), at sample s(4|6|8|10|12) or",
     ):
         list(dataset.batches(4))
 
@@ -130,7 +132,7 @@ def test_no_process_is_left_behind(how):
     assert all(map(alive, workers))
     # A terminal sends Ctrl-C to the whole group; the others reach the parent alone.
     os.killpg(child.pid, how) if how == signal.SIGINT else os.kill(child.pid, how)
-    child.communicate(timeout=30)
+    child.communicate(timeout=120)
     assert child.returncode != 0
     assert wait_until_gone(workers) == []
 
