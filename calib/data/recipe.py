@@ -99,8 +99,8 @@ class Recipe(BaseModel):
         constants: Model inputs that are the same for every sample, such as a sample rate.
         state: Model inputs that an output feeds for the next sample of a sequence: ``{state: stateN}``.
         workers: Processes that read and prepare samples while the model computes; 0 for none. The
-            result is the same. Starting them takes half a second or more: they pay for many samples that are slow to
-            read, on cores that the model leaves free.
+            result is the same. Starting them takes half a second or more: they pay for many samples that
+            are slow to read, on cores that the model leaves free.
         strict: Whether whatever would be left out or repaired is an error; else it is noted.
     """
 
