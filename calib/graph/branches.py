@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from calib.graph.graph_view import GraphView
 from calib.graph.operators import commutes, moved_outputs
-from calib.graph.shared_scales import MOST_RATIO
 
 __all__ = ["Place", "branch_places", "moved_pairs"]
+
+_COARSEST = 2.0
+"""A pair may be this much coarser than those that it stands before: they lose 6 dB, one bit, at most."""
 
 Place = tuple[int, int]
 """Index of a node, and of its input."""
@@ -68,12 +70,13 @@ def _tensors(graph: GraphView) -> Iterator[str]:
 
 
 class _Branches:
-    """What of a graph comes to pairs."""
+    """What of a graph comes to pairs; looked at from behind, so that what a tensor comes to is settled."""
 
     def __init__(self, graph: GraphView, pairs: set[Place], floats: frozenset[int]) -> None:
         self._graph = graph
         self.pairs = pairs
         self._floats = floats
+        self._known: dict[str, float] = {}
 
     def open_places(self, tensor: str) -> list[Place]:
         """The places that may read a tensor through its pair and do not; none where it has no branches."""
@@ -82,21 +85,29 @@ class _Branches:
         # A model's output and a subgraph read too, in float.
         if len(places) < 2 or self._graph.readers[tensor] != len(places) or self._graph.obstacle(tensor):
             return []
-        most = self._graph.scales[tensor]
-        return found if all(self._moves(index, most) for index, _ in found) else []
+        coarsest = _COARSEST * min((self._moved(index) for index, _ in found), default=0.0)
+        return found if self._graph.scales[tensor] <= coarsest else []
 
-    def _moves(self, index: int, scale: float) -> bool:
-        """Whether a node moves values to pairs, none of which is much finer than a scale."""
+    def _moved(self, index: int) -> float:
+        """The finest scale that what a node moves comes to; 0 where it, or a node behind it, is float."""
         node = self._graph.nodes[index]
         if not commutes(node) or index in self._floats:
-            return False
-        return all(self._reaches(name, scale) for name in moved_outputs(node))
+            return 0.0
+        return min(map(self._finest, moved_outputs(node)))
 
-    def _reaches(self, tensor: str, scale: float) -> bool:
+    def _finest(self, tensor: str) -> float:
+        if tensor not in self._known:
+            self._known[tensor] = min(self._scales(tensor), default=0.0)
+        return self._known[tensor]
+
+    def _scales(self, tensor: str) -> Iterator[float]:
+        """The scale of a tensor's own pair, and the finest of each way that goes on behind it."""
         places = self._graph.places[tensor]
-        if not places or self._graph.readers[tensor] != len(places):
-            return False
-        paired = [place in self.pairs for place in places]
-        if any(paired) and scale > MOST_RATIO * self._graph.scales[tensor]:
-            return False
-        return all(at or self._moves(index, scale) for at, (index, _) in zip(paired, places, strict=True))
+        if self._graph.readers[tensor] != len(places):
+            yield 0.0
+        for place in places:
+            paired = place in self.pairs
+            if paired:
+                yield self._graph.scales[tensor]
+            if not paired or commutes(self._graph.nodes[place[0]]):
+                yield self._moved(place[0])
