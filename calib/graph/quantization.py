@@ -14,7 +14,7 @@ from calib.calibrators.amax import amax_of
 from calib.errors import CacheError, ModelError, UsageError, first_names
 from calib.files import check_writable
 from calib.graph.attention import Attention
-from calib.graph.cache_model import compare_names, lint_provenance
+from calib.graph.cache_model import lint_against_model, lint_provenance
 from calib.graph.explanation import Explanation, explain_float, explanation_notes
 from calib.graph.external import check_model_path, write_model
 from calib.graph.graph_view import GraphView
@@ -85,7 +85,8 @@ def quantize(
         out: Where to write the model; None writes nothing.
         keep_float: Regular expressions of nodes (or their outputs) that stay in float.
         strict: Refuse a cache that does not fit the model whole: entries that name nothing in it, float
-            activations without an entry, other weights or another graph than it was made from.
+            activations without an entry or with a scale that INT8 cannot use, other weights or another
+            graph than it was made from.
         target: The runtime that shall read it, one of ``calib.graph.targets.TARGETS``.
         share_scales: Give one scale to tensors that a Concat or an operator that only moves values joins,
             so that TensorRT need not rescale between them; otherwise each keeps the cache's. Off, because
@@ -137,20 +138,26 @@ class _Fit:
 
 
 def _fit(model: OnnxModel, cache: CalibrationCache, path: str | os.PathLike[str] | None) -> _Fit:
-    names = compare_names(cache, model)
-    faults = []
+    names, findings = lint_against_model(cache, model)
+    faults = [_sentence(finding.message) for finding in findings if finding.severity == "error"]
     if names.only_cache:
-        hints = (f"{name} (did you mean {near!r}?)" for name, near in names.nearest.items())
-        listed = ", ".join([*hints, *(name for name in names.only_cache if name not in names.nearest)][:5])
-        faults.append(f"Entries that name nothing in the model: {listed}.")
+        hints = [f"{name} (did you mean {near!r}?)" for name, near in names.nearest.items()]
+        listed = first_names([*hints, *(name for name in names.only_cache if name not in names.nearest)])
+        way = " calib cache rename changes names." if hints else ""
+        faults.append(f"Entries that name nothing in the model: {listed}.{way}")
     if names.only_model:
-        faults.append(f"Float activations without an entry: {', '.join(names.only_model[:5])}.")
+        faults.append(f"Float activations without an entry: {first_names(names.only_model)}.")
+    unusable = [f"{name} ({cache.unusable[name]})" for name in names.matched if name in cache.unusable]
+    if unusable:
+        faults.append(f"Scales that INT8 cannot use: {first_names(unusable)}.")
     sidecar = None if path is None else read_sidecar(path)
     if sidecar is not None:
-        faults += [
-            finding.message[0].upper() + finding.message[1:] for finding in lint_provenance(sidecar, model)
-        ]
+        faults += [_sentence(finding.message) for finding in lint_provenance(sidecar, model)]
     return _Fit(names.summary, tuple(faults))
+
+
+def _sentence(message: str) -> str:
+    return message[0].upper() + message[1:]
 
 
 def quantize_model(

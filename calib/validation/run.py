@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from calib.data import Dataset, Recipe
 from calib.data.task_options import TaskOptions
+from calib.errors import ModelError
 from calib.files import check_writable
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.engine_options import EngineOptions
@@ -140,10 +141,11 @@ def _run(
     options: Options,
     task: str | Mapping[str, Any] | TaskOptions | None,
 ) -> Results:
-    from calib.graph import load_model
-
     names = model_name(model), data_name(data)
-    options.check_cache(*names)
+    if options.lacks_cache:
+        # The commands of the message would be refused for a quantized model.
+        _load(model)
+        raise options.cache_missing(*names)
     if options.results_path is not None:
         check_writable(options.results_path)
     calibrations = read_calibrations(options.caches)
@@ -159,13 +161,25 @@ def _run(
         subject = replace(subject, dataset=subject.dataset.with_workers(options.workers))
     for calibration in calibrations:
         calibration.check(subject.recipe)
-    network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
+    network = _load(model)
     run = _ValidationRun(network, subject, calibrations, options)
     repeat = options.call if isinstance(data, Dataset) else options.command
     results = run.results(repeat(*names))
     if options.results_path is not None:
         write_results(results, options.results_path)
     return results
+
+
+def _load(model: str | os.PathLike[str] | OnnxModel) -> OnnxModel:
+    from calib.graph import load_model
+
+    network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
+    if network.quantized_nodes:
+        raise ModelError(
+            f"{network.path} already has {network.quantized_summary}: what would be called FP32 is INT8. "
+            "Validate the float model that it was made from, with --cache."
+        )
+    return network
 
 
 def _calibrated_on(calibrations: Sequence[Calibration]) -> frozenset[str]:

@@ -1,0 +1,78 @@
+"""What calib quantize says of a cache that does not fit its model whole, and what --strict refuses."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from networks import conv_relu_gemm
+
+from calib.calibrators import CalibrationCache
+from calib.errors import CacheError
+from calib.graph import OnnxModel, quantize
+
+NETWORK = OnnxModel(Path("m.onnx"), conv_relu_gemm())
+NAMES = ("x", "c1", "r1", "p1", "c2", "r2", "g", "f", "y")
+
+
+def cache_of(rows: dict[str, float]) -> CalibrationCache:
+    """A cache as it may lie in a file: the constructor takes no scale that is not finite."""
+    bits = {name: struct.pack(">f", scale).hex() for name, scale in rows.items()}
+    text = "".join(f"{name}: {digits}\n" for name, digits in bits.items())
+    return CalibrationCache.parse(f"TRT-8600-EntropyCalibration2\n{text}".encode())
+
+
+def notes(rows: dict[str, float]) -> str:
+    return "\n".join(quantize(NETWORK, cache_of(rows)).notes)
+
+
+WHOLE = dict.fromkeys(NAMES, 0.02)
+
+
+def test_a_cache_that_fits_is_taken_by_strict_without_a_word() -> None:
+    result = quantize(NETWORK, cache_of(WHOLE), strict=True)
+    assert result.notes == (
+        "Names: 9 matched, 0 only in the cache, 0 only in the model (float activations), 0 of helper layers, "
+        "constants and integers.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("scale", "reason"),
+    [
+        (float("inf"), "infinite"),
+        (float("nan"), "not a number"),
+        (-0.5, "negative"),
+        (0.0, "zero"),
+        (1e-40, "subnormal"),
+    ],
+)
+def test_scales_that_int8_cannot_use_are_told_and_strict_refuses_them(scale: float, reason: str) -> None:
+    rows = {**WHOLE, "p1": scale}
+    told = f"Scales that INT8 cannot use: p1 ({reason})."
+    assert told in notes(rows)
+    with pytest.raises(CacheError) as caught:
+        quantize(NETWORK, cache_of(rows), strict=True)
+    assert told in str(caught.value)
+
+
+def test_a_scale_of_a_helper_layer_is_none_of_the_models() -> None:
+    rows = {**WHOLE, "(Unnamed Layer* 3) [Constant]_output": 0.0}
+    assert len(quantize(NETWORK, cache_of(rows), strict=True).activations) == 4
+
+
+def test_a_cache_of_another_network_with_the_same_input_is_said_to_be_one() -> None:
+    """The first convolution reads "x", as in many networks: that it is quantized says nothing."""
+    rows = {"x": 0.02, **{f"other{index}": 0.02 for index in range(7)}}
+    told = notes(rows)
+    assert "this cache belongs to another model" in told
+    assert "Entries that name nothing in the model: other0, other1, other2, other3, other4 …." in told
+    assert "this cache belongs to another model" not in notes({**rows, "r1": 0.02})
+
+
+def test_renamed_tensors_are_guessed_and_the_way_is_said() -> None:
+    rows = {f"{name}:0" if name != "x" else name: 0.02 for name in NAMES}
+    told = notes(rows)
+    assert "c1:0 (did you mean 'c1'?)" in told
+    assert "calib cache rename changes names" in told
