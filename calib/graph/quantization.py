@@ -14,7 +14,7 @@ from calib.calibrators.amax import amax_of
 from calib.errors import CacheError, ModelError, UsageError, first_names
 from calib.files import check_writable
 from calib.graph.attention import Attention
-from calib.graph.cache_model import lint_against_model, lint_provenance
+from calib.graph.cache_model import compare_names, lint_provenance, name_faults
 from calib.graph.explanation import Explanation, explain_float, explanation_notes
 from calib.graph.external import check_model_path, write_model
 from calib.graph.graph_view import GraphView
@@ -138,26 +138,17 @@ class _Fit:
 
 
 def _fit(model: OnnxModel, cache: CalibrationCache, path: str | os.PathLike[str] | None) -> _Fit:
-    names, findings = lint_against_model(cache, model)
-    faults = [_sentence(finding.message) for finding in findings if finding.severity == "error"]
-    if names.only_cache:
-        hints = [f"{name} (did you mean {near!r}?)" for name, near in names.nearest.items()]
-        listed = first_names([*hints, *(name for name in names.only_cache if name not in names.nearest)])
-        way = " calib cache rename changes names." if hints else ""
-        faults.append(f"Entries that name nothing in the model: {listed}.{way}")
-    if names.only_model:
-        faults.append(f"Float activations without an entry: {first_names(names.only_model)}.")
+    names = compare_names(cache, model)
+    faults = name_faults(names, model)
     unusable = [f"{name} ({cache.unusable[name]})" for name in names.matched if name in cache.unusable]
     if unusable:
         faults.append(f"Scales that INT8 cannot use: {first_names(unusable)}.")
     sidecar = None if path is None else read_sidecar(path)
     if sidecar is not None:
-        faults += [_sentence(finding.message) for finding in lint_provenance(sidecar, model)]
+        faults += [
+            finding.message[0].upper() + finding.message[1:] for finding in lint_provenance(sidecar, model)
+        ]
     return _Fit(names.summary, tuple(faults))
-
-
-def _sentence(message: str) -> str:
-    return message[0].upper() + message[1:]
 
 
 def quantize_model(
