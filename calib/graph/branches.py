@@ -83,7 +83,11 @@ class _Branches:
         places = self._graph.places[tensor]
         found = [place for place in places if place not in self.pairs]
         # A model's output and a subgraph read too, in float.
-        if len(places) < 2 or self._graph.readers[tensor] != len(places) or self._graph.obstacle(tensor):
+        if (
+            len({index for index, _ in places}) < 2
+            or self._graph.readers[tensor] != len(places)
+            or self._graph.obstacle(tensor)
+        ):
             return []
         coarsest = _COARSEST * min((self._moved(index) for index, _ in found), default=0.0)
         return found if self._graph.scales[tensor] <= coarsest else []

@@ -135,6 +135,20 @@ def test_a_tensor_with_one_reader_is_left_to_tensorrt() -> None:
     assert placed(quantized(proto)) == {"x": ("first",), "p": ("deep",)}
 
 
+def test_a_concat_of_one_tensor_twice_is_no_branch() -> None:
+    proto = model(
+        [
+            node("Relu", ["x"], ["t"]),
+            node("Concat", ["t", "t"], ["cat"], name="join", axis=1),
+            node("Conv", ["cat", "w6"], ["y"], name="last"),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None},
+        {"w6": weight(4, 6, 1, 1)},
+    )
+    assert placed(quantized(proto)) == {"cat": ("last",)}
+
+
 def test_spatial_pyramid_pooling_reads_its_input_once() -> None:
     """Three poolings and a Concat read t, as in YOLO's SPP; views between are walked through."""
     pools = [
