@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from calib.graph.graph_view import GraphView
-from calib.graph.operators import commutes, moved_outputs
+from calib.graph.operators import commutes, moved_outputs, moves
 
 __all__ = ["Place", "branch_places", "moved_pairs"]
 
@@ -43,6 +43,7 @@ def branch_places(graph: GraphView, placed: Iterable[Place], kept: Iterable[int]
         if places := branches.open_places(tensor):
             found[tensor] = places
             branches.pairs.update(places)
+        branches.settle(tensor)
     return found
 
 
@@ -54,13 +55,17 @@ def moved_pairs(tensor: str, graph: GraphView, pairs: Mapping[str, object]) -> l
         graph: The graph.
         pairs: Tensors with a pair.
     """
-    found = []
-    for index, _ in graph.places[tensor]:
-        node = graph.nodes[index]
-        if commutes(node) and node.op_type != "Concat":
-            for name in moved_outputs(node):
-                found += [name] if name in pairs else moved_pairs(name, graph, pairs)
+    found, behind = [], [tensor]
+    while behind:
+        moved = [name for place in graph.places[behind.pop()] for name in _moved_alone(place, graph)]
+        found += [name for name in moved if name in pairs]
+        behind += [name for name in moved if name not in pairs]
     return found
+
+
+def _moved_alone(place: Place, graph: GraphView) -> list[str]:
+    node = graph.nodes[place[0]]
+    return moved_outputs(node) if moves(node, place[1]) and node.op_type != "Concat" else []
 
 
 def _tensors(graph: GraphView) -> Iterator[str]:
@@ -76,7 +81,7 @@ class _Branches:
         self._graph = graph
         self.pairs = pairs
         self._floats = floats
-        self._known: dict[str, float] = {}
+        self._finest: dict[str, float] = {}
 
     def open_places(self, tensor: str) -> list[Place]:
         """The places that may read a tensor through its pair and do not; none where it has no branches."""
@@ -89,20 +94,19 @@ class _Branches:
             or self._graph.obstacle(tensor)
         ):
             return []
-        coarsest = _COARSEST * min((self._moved(index) for index, _ in found), default=0.0)
+        coarsest = _COARSEST * min(map(self._moved, found), default=0.0)
         return found if self._graph.scales[tensor] <= coarsest else []
 
-    def _moved(self, index: int) -> float:
-        """The finest scale that what a node moves comes to; 0 where it, or a node behind it, is float."""
-        node = self._graph.nodes[index]
-        if not commutes(node) or index in self._floats:
-            return 0.0
-        return min(map(self._finest, moved_outputs(node)))
+    def settle(self, tensor: str) -> None:
+        """Keeps the finest scale of the pairs that a tensor comes to; 0 where something reads it in float."""
+        self._finest[tensor] = min(self._scales(tensor), default=0.0)
 
-    def _finest(self, tensor: str) -> float:
-        if tensor not in self._known:
-            self._known[tensor] = min(self._scales(tensor), default=0.0)
-        return self._known[tensor]
+    def _moved(self, place: Place) -> float:
+        """The finest scale that what a place reads comes to; 0 where it, or a node behind it, is float."""
+        node = self._graph.nodes[place[0]]
+        if not moves(node, place[1]) or place[0] in self._floats:
+            return 0.0
+        return min(self._finest.get(name, 0.0) for name in moved_outputs(node))
 
     def _scales(self, tensor: str) -> Iterator[float]:
         """The scale of a tensor's own pair, and the finest of each way that goes on behind it."""
@@ -114,4 +118,4 @@ class _Branches:
             if paired:
                 yield self._graph.scales[tensor]
             if not paired or commutes(self._graph.nodes[place[0]]):
-                yield self._moved(place[0])
+                yield self._moved(place)

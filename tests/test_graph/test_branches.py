@@ -135,6 +135,52 @@ def test_a_tensor_with_one_reader_is_left_to_tensorrt() -> None:
     assert placed(quantized(proto)) == {"x": ("first",), "p": ("deep",)}
 
 
+def test_what_holds_the_factors_of_a_resizing_is_no_branch() -> None:
+    """Two Resize nodes read factors that the graph computes of sizes, for which a cache has a range."""
+    proto = model(
+        [
+            node("Conv", ["x", "w1"], ["c"], name="first", pads=[1, 1, 1, 1]),
+            node("Shape", ["c"], ["sizes"]),
+            node("Cast", ["sizes"], ["f"], to=onnx.TensorProto.FLOAT),
+            node("Div", ["f", "f"], ["ones"]),
+            node("Mul", ["ones", "double"], ["factors"]),
+            node("Resize", ["c", "", "factors"], ["u"], name="up"),
+            node("Conv", ["u", "w2"], ["y"], name="left"),
+            node("Conv", ["c", "w2"], ["d"], name="right"),
+            node("Resize", ["d", "", "factors"], ["v"], name="up2"),
+            node("Conv", ["v", "w2"], ["z"], name="last"),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None, "z": None},
+        {**WEIGHTS, "double": np.array([1, 1, 2, 2], np.float32)},
+    )
+    scales = dict.fromkeys(("x", "c", "u", "d", "v", "f", "ones", "factors"), 0.02)
+    assert placed(quantized(proto, scales)) == {
+        "x": ("first",),
+        "u": ("left",),
+        "c": ("right", "up"),
+        "v": ("last",),
+    }
+
+
+def test_a_long_row_of_views_is_walked_through() -> None:
+    views = [node("Identity", [f"t{index}"], [f"t{index + 1}"]) for index in range(1500)]
+    proto = model(
+        [
+            node("Relu", ["x"], ["t0"]),
+            *views,
+            node("Conv", ["t1500", "w1"], ["y"], name="far"),
+            node("Conv", ["t0", "w1"], ["z"], name="near"),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None, "z": None},
+        {"w1": WEIGHTS["w1"]},
+    )
+    result = quantized(proto, {"t0": 0.02, "t1500": 0.019})
+    (shared,) = result.explanation.shared
+    assert (shared.tensors, shared.scale) == (("t0", "t1500"), 0.02)
+
+
 def test_a_concat_of_one_tensor_twice_is_no_branch() -> None:
     proto = model(
         [
