@@ -130,7 +130,10 @@ def _no_match(comparison: NameComparison, model: OnnxModel) -> Iterator[Finding]
     matched = set(comparison.matched)
     if matched - ends or (matched and len(comparison.only_model) <= len(matched)):
         return
-    text = f"no entry names a float activation inside {model.path}: this cache belongs to another model."
+    text = (
+        f"no entry names a float activation inside {model.path}: this cache belongs to another model, or to "
+        "this one as another exporter named its tensors."
+    )
     yield Finding("names-of-another-model", "error", None, text)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import get_args
 
 import onnx
@@ -200,7 +201,7 @@ def quantize_model(
     )
     if not plan.weights:
         raise ModelError(
-            f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan, proto)}"
+            f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan, proto, cache)}"
         )
     groups, subgraphs = explain_float(GraphView(proto, cache), plan)
     multiplies = any(node.op_type == "MatMul" for node in proto.graph.node)
@@ -239,7 +240,7 @@ def _refuse_quantized(model: OnnxModel) -> None:
         )
 
 
-def _why_nothing(plan: Plan, proto: onnx.ModelProto) -> str:
+def _why_nothing(plan: Plan, proto: onnx.ModelProto, cache: Mapping[str, float]) -> str:
     if not plan.left_float:
         return _nothing_with_a_weight(proto)
     first = plan.left_float[0]
@@ -253,8 +254,17 @@ def _why_nothing(plan: Plan, proto: onnx.ModelProto) -> str:
             f"{first.op} {first.node!r}: {first.reason}. Give the float32 model, of which the "
             "builder's flag makes FP16, or choose --target tensorrt-10 or later, which read float16 scales."
         )
-    ask = " Does the cache belong to this model?" if first.reason.startswith("no scale") else ""
+    ask = f" {_whose(cache, proto)}" if first.reason.startswith("no scale") else ""
     return f"For one, {first.op} {first.node!r}: {first.reason}.{ask}"
+
+
+def _whose(cache: Mapping[str, float], proto: onnx.ModelProto) -> str:
+    """That the cache may be another model's, or names tensors as another exporter does."""
+    names = compare_names(cache, OnnxModel(Path(), proto))
+    hints = [f"{name} for {near}" for name, near in names.nearest.items()]
+    if not hints:
+        return "Does the cache belong to this model?"
+    return f"Does it name tensors otherwise: {first_names(hints)}? calib cache rename changes names."
 
 
 def _nothing_with_a_weight(proto: onnx.ModelProto) -> str:

@@ -9,7 +9,7 @@ import pytest
 from networks import conv_relu_gemm
 
 from calib.calibrators import CalibrationCache
-from calib.errors import CacheError
+from calib.errors import CacheError, ModelError
 from calib.graph import OnnxModel, quantize
 
 NETWORK = OnnxModel(Path("m.onnx"), conv_relu_gemm())
@@ -76,3 +76,13 @@ def test_renamed_tensors_are_guessed_and_the_way_is_said() -> None:
     told = notes(rows)
     assert "c1:0 (did you mean 'c1'?)" in told
     assert "calib cache rename changes names" in told
+
+
+def test_names_with_a_suffix_each_are_guessed_where_nothing_can_be_quantized() -> None:
+    with pytest.raises(ModelError) as caught:
+        quantize(NETWORK, cache_of({f"{name}:0": 0.02 for name in NAMES}))
+    assert str(caught.value) == (
+        "Nothing in m.onnx can be quantized with this cache. For one, Conv 'conv1': no scale for its input "
+        "'x'. Does it name tensors otherwise: x:0 for x, c1:0 for c1, r1:0 for r1, p1:0 for p1, c2:0 for c2 …? "
+        "calib cache rename changes names."
+    )
