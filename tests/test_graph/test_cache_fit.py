@@ -83,6 +83,6 @@ def test_names_with_a_suffix_each_are_guessed_where_nothing_can_be_quantized() -
         quantize(NETWORK, cache_of({f"{name}:0": 0.02 for name in NAMES}))
     assert str(caught.value) == (
         "Nothing in m.onnx can be quantized with this cache. For one, Conv 'conv1': no scale for its input "
-        "'x'. Does it name tensors otherwise: x:0 for x, c1:0 for c1, r1:0 for r1, p1:0 for p1, c2:0 for c2 …? "
-        "calib cache rename changes names."
+        "'x'. Does it name tensors otherwise: x:0 for x, c1:0 for c1, r1:0 for r1, p1:0 for p1, c2:0 for "
+        "c2 …? calib cache rename changes names."
     )
