@@ -33,6 +33,10 @@ from calib.graph.validity import check_valid
 __all__ = ["Pair", "QuantizedModel", "quantize", "quantize_model"]
 
 
+_UNUSABLE = "the scale of its input"
+_NO_DAMAGE = ("zero", "subnormal")
+"""What scales of tensors are that the calibration data leave at zero, or all but."""
+
 _OVERRULED = ("--attention int8", "--conv-transpose int8")
 """What reasons say of a node that the target alone leaves in float."""
 
@@ -86,8 +90,8 @@ def quantize(
         out: Where to write the model; None writes nothing.
         keep_float: Regular expressions of nodes (or their outputs) that stay in float.
         strict: Refuse a cache that does not fit the model whole: entries that name nothing in it, float
-            activations without an entry or with a scale that INT8 cannot use, other weights or another
-            graph than it was made from.
+            activations without an entry, scales that no calibration should give or that leave a node in
+            float, other weights or another graph than it was made from.
         target: The runtime that shall read it, one of ``calib.graph.targets.TARGETS``.
         share_scales: Give one scale to tensors that a Concat or an operator that only moves values joins,
             so that TensorRT need not rescale between them; otherwise each keeps the cache's. Off, because
@@ -113,8 +117,8 @@ def quantize(
     if out is not None:
         check_model_path(out, network)
     fit = _fit(network, scales, None if isinstance(cache, CalibrationCache) else cache)
-    if strict and fit.faults:
-        raise CacheError(f"The cache does not fit {network.path}. {' '.join((*fit.faults, fit.summary))}")
+    if strict:
+        _refuse_misfit(network, fit, fit.faults)
     result = quantize_model(
         network,
         scales,
@@ -125,9 +129,22 @@ def quantize(
         attention=attention,
         conv_transpose=conv_transpose,
     )
+    if strict:
+        _refuse_misfit(network, fit, [left.reason for left in result.left_float if _UNUSABLE in left.reason])
     if out is not None:
         write_model(result.model, out)
     return replace(result, notes=(*result.notes, fit.summary, *fit.faults))
+
+
+def _refuse_misfit(model: OnnxModel, fit: _Fit, faults: Sequence[str]) -> None:
+    if faults:
+        raise CacheError(
+            f"The cache does not fit {model.path}. {' '.join((*map(_sentence, faults), fit.summary))}"
+        )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
 
 
 @dataclass(frozen=True)
@@ -141,14 +158,12 @@ class _Fit:
 def _fit(model: OnnxModel, cache: CalibrationCache, path: str | os.PathLike[str] | None) -> _Fit:
     names = compare_names(cache, model)
     faults = name_faults(names, model)
-    unusable = [f"{name} ({cache.unusable[name]})" for name in names.matched if name in cache.unusable]
-    if unusable:
-        faults.append(f"Scales that INT8 cannot use: {first_names(unusable)}.")
+    spoiled = [f"{name} ({why})" for name, why in cache.unusable.items() if why not in _NO_DAMAGE]
+    if spoiled:
+        faults.append(f"Scales that no calibration should give: {first_names(spoiled)}.")
     sidecar = None if path is None else read_sidecar(path)
     if sidecar is not None:
-        faults += [
-            finding.message[0].upper() + finding.message[1:] for finding in lint_provenance(sidecar, model)
-        ]
+        faults += [_sentence(finding.message) for finding in lint_provenance(sidecar, model)]
     return _Fit(names.summary, tuple(faults))
 
 

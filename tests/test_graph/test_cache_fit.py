@@ -48,13 +48,27 @@ def test_a_cache_that_fits_is_taken_by_strict_without_a_word() -> None:
         (1e-40, "subnormal"),
     ],
 )
-def test_scales_that_int8_cannot_use_are_told_and_strict_refuses_them(scale: float, reason: str) -> None:
+def test_strict_refuses_a_scale_that_leaves_a_convolution_in_float(scale: float, reason: str) -> None:
     rows = {**WHOLE, "p1": scale}
-    told = f"Scales that INT8 cannot use: p1 ({reason})."
+    (left,) = quantize(NETWORK, cache_of(rows)).left_float
+    assert (left.node, left.reason) == ("conv2", f"the scale of its input 'p1' is {reason}")
+    with pytest.raises(CacheError, match=rf"does not fit m\.onnx\. .*{reason}.* Names: 9 matched"):
+        quantize(NETWORK, cache_of(rows), strict=True)
+
+
+@pytest.mark.parametrize(("scale", "reason"), [(float("inf"), "infinite"), (float("nan"), "not a number")])
+def test_damage_is_told_wherever_it_is(scale: float, reason: str) -> None:
+    """No pair stands on c2, but where it is infinite the others are doubtful."""
+    rows = {**WHOLE, "c2": scale}
+    told = f"Scales that no calibration should give: c2 ({reason})."
     assert told in notes(rows)
     with pytest.raises(CacheError) as caught:
         quantize(NETWORK, cache_of(rows), strict=True)
     assert told in str(caught.value)
+
+
+def test_a_tensor_that_is_zero_on_the_data_is_no_fault_where_nothing_needs_its_scale() -> None:
+    assert not quantize(NETWORK, cache_of({**WHOLE, "y": 0.0}), strict=True).left_float
 
 
 def test_a_scale_of_a_helper_layer_is_none_of_the_models() -> None:
