@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from calib.calibrators.cache_text import decode_text
 from calib.calibrators.ranges import RangeTable
 from calib.calibrators.trt_version import decode_version, encode_version
 from calib.errors import CacheError, UsageError
@@ -131,8 +132,8 @@ class CalibrationCache(Mapping[str, float]):
         """Reads a cache file.
 
         Args:
-            path: The file, as TensorRT or this class wrote it; line ends and trailing blanks that an
-                editor left are forgiven.
+            path: The file, as TensorRT or this class wrote it; line ends, trailing blanks and a byte order
+                mark that an editor left are forgiven.
 
         Raises:
             CacheError: No such file, another format, a damaged line (with its number), no entries.
@@ -148,13 +149,7 @@ class CalibrationCache(Mapping[str, float]):
         Raises:
             CacheError: As ``read``.
         """
-        try:
-            text = content.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise CacheError(
-                f"{source} is not a calibration cache: byte {error.start} is no text."
-            ) from error
-        lines = text.split("\n")
+        lines = decode_text(content, source, "a calibration cache").split("\n")
         header = lines[0].strip()
         _check_header(header, source)
         cache = cls.__new__(cls)
@@ -273,7 +268,11 @@ def _parse_rows(lines: list[str], source: str) -> dict[str, int]:
                 "The file is damaged or cut off; make it again."
             )
         if name in rows:
-            raise CacheError(f"{source}, line {number}: tensor {name!r} is there twice.")
+            same = "the same scale" if rows[name] == int(digits, 16) else "another scale"
+            raise CacheError(
+                f"{source}, line {number}: tensor {name!r} is there twice, before with {same}. "
+                "Delete one of the lines."
+            )
         rows[name] = int(digits, 16)
     if not rows:
         raise CacheError(f"{source} has no entries, only a header. Make it again with calib calibrate.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from calib.calibrators.cache import CalibrationCache
 from calib.calibrators.cache_provenance import write_derived
+from calib.calibrators.cache_text import WIDE_MARKS
 from calib.calibrators.runtime_table import RUNTIME_FORMS, inexact_tensors, read_table, render_table
 from calib.errors import CacheError, UsageError, first_names
 from calib.files import write_bytes
@@ -53,7 +55,9 @@ def detect_form(path: str | os.PathLike[str]) -> str:
             head = stream.read(_PEEK)
     except OSError as error:
         raise CacheError(f"Cannot read {source}: {error.strerror or error}.") from error
-    if head.startswith(b"TRT-"):
+    head = head.removeprefix(codecs.BOM_UTF8)
+    # What is wrong with UTF-16 text is said where it is read.
+    if head.startswith((b"TRT-", *WIDE_MARKS)):
         return "tensorrt"
     if head.lstrip()[:1] == b"{":
         return "onnxruntime-json"

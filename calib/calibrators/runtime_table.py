@@ -20,6 +20,7 @@ import numpy as np
 
 from calib.calibrators.amax import amax_of, has_exact_amax
 from calib.calibrators.cache import CalibrationCache
+from calib.calibrators.cache_text import decode_text
 from calib.calibrators.ranges import RangeTable
 from calib.calibrators.runtime_flatbuffers import pack_table, unpack_table
 from calib.errors import CacheError, UsageError
@@ -138,12 +139,7 @@ def inexact_tensors(cache: CalibrationCache) -> tuple[str, ...]:
 
 
 def _text_rows(content: bytes, source: str) -> list[tuple[str, str]]:
-    try:
-        lines = content.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise CacheError(
-            f"{source} is not ONNX Runtime's text table: byte {error.start} is no text."
-        ) from error
+    lines = decode_text(content, source, "ONNX Runtime's text table").split("\n")
     rows = []
     for number, line in enumerate(lines, start=1):
         row = line.rstrip(" \t\r")

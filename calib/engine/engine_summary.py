@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from calib.engine.fusion import Fusion, describe_fusion
+from calib.engine.fusion import Fusion, describe_fusion, node_label
 from calib.engine.inspector import EngineLayer
 from calib.engine.why_not_int8 import FloatLayer, explain_float_layers, uses_pairs
 
@@ -97,7 +97,7 @@ def summarize_layers(
         float_layers=explain_float_layers(layers, model, scales) if meant else (),
         fusion=describe_fusion(layers, model),
         slowest=_slowest(layers, shares),
-        notes=_notes(layers, times_ms, shares),
+        notes=(*_notes(layers, times_ms, shares), *_of_another_model(layers, model)),
     )
 
 
@@ -128,3 +128,12 @@ def _notes(
     if times_ms and not shares:
         found.append("None of the times is of a layer of this engine: they are of another engine, or zero.")
     return tuple(found)
+
+
+def _of_another_model(layers: Sequence[EngineLayer], model: OnnxModel | None) -> Iterator[str]:
+    named = {name for layer in layers for name in layer.onnx_nodes}
+    if model is not None and named and named.isdisjoint(map(node_label, model.proto.graph.node)):
+        yield (
+            f"No layer names a node of {model.path}: the engine was built from another model, or its nodes "
+            "have no names. Reasons and fusions say little then."
+        )

@@ -91,7 +91,13 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"symmetric quantization|zero point .* must be all zeros",
-        "TensorRT takes symmetric scales only: quantize again with zero points 0 (calib quantize does).",
+        "TensorRT takes symmetric scales only: quantize again with zero points 0 (calib quantize does; ONNX "
+        "Runtime with activation_type=QInt8 and ActivationSymmetric).",
+    ),
+    (
+        r"input has type Int32 but must have type|Invalid Node - \S*bias\S*DequantizeLinear",
+        "TensorRT takes no quantized bias: quantize again with biases in float (calib quantize does; ONNX "
+        "Runtime with extra_options={'QuantizeBias': False}).",
     ),
     (
         r"Scale coefficients must all be positive|scaleAllPositive",

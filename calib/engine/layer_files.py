@@ -44,7 +44,7 @@ def is_engine(source: Path) -> bool:
     """Whether a file is an engine, and not JSON, by its first bytes: an engine may be called anything.
 
     Raises:
-        EngineError: There is no such file, it is empty, or it is an ONNX model.
+        EngineError: There is no such file, it is empty, or it is an ONNX model or a calibration cache.
     """
     try:
         with source.open("rb") as stream:
@@ -59,6 +59,10 @@ def is_engine(source: Path) -> bool:
         raise EngineError(
             f"{source} is an ONNX model, not an engine. Build one: calib build {source}; or see what "
             f"TensorRT can run of it: calib doctor --model {source}"
+        )
+    if start.startswith(b"TRT-"):
+        raise EngineError(
+            f"{source} is a calibration cache, not an engine. See what it holds: calib cache show {source}"
         )
     return True
 

@@ -15,7 +15,7 @@ from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
 from calib.errors import CacheError, EngineError, ModelError, UsageError, first_names
 from calib.graph import OnnxModel, convert_float16, find_target, quantize_model
-from calib.graph.cache_model import compare_names, lint_provenance
+from calib.graph.cache_model import compare_names, lint_provenance, name_faults
 from calib.graph.transposed import ConvTranspose
 from calib.wording import counted
 
@@ -221,6 +221,10 @@ def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
         f"{counted(len(result.activations), 'activation[s]')} quantized by Q/DQ nodes, in the form "
         f"for {target}"
     )
+    if result.left_float:
+        left = [f"{found.node} ({found.reason})" for found in result.left_float]
+        more = f"; and {len(left) - 5} more" if len(left) > 5 else ""
+        notes.append(f"{counted(len(left), 'quantizable node[s]')} in float: {'; '.join(left[:5])}{more}")
     if typed:
         notes.append(f"{api.title} has no FP16 flag: the rest was converted to FP16")
     elif not request.half:
@@ -271,7 +275,7 @@ def _check_names(scales: Scales, model: OnnxModel) -> list[str]:
             f"{counted(len(scales.cache), 'entr[y|ies]')} names a float activation of {model.path}. "
             f"{_nearest(names.only_cache)}"
         )
-    notes = [names.summary]
+    notes = [names.summary, *name_faults(names, model)]
     if unusable := scales.cache.unusable:
         notes.append(
             f"{counted(len(unusable), 'entr[y holds a scale|ies hold scales]')} that INT8 cannot use: "

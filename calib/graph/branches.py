@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from calib.graph.graph_view import GraphView
-from calib.graph.operators import commutes, moved_outputs
-from calib.graph.shared_scales import MOST_RATIO
+from calib.graph.operators import commutes, moved_outputs, moves
 
 __all__ = ["Place", "branch_places", "moved_pairs"]
+
+_COARSEST = 2.0
+"""A pair may be this much coarser than those that it stands before: they lose 6 dB, one bit, at most."""
 
 Place = tuple[int, int]
 """Index of a node, and of its input."""
@@ -41,6 +43,7 @@ def branch_places(graph: GraphView, placed: Iterable[Place], kept: Iterable[int]
         if places := branches.open_places(tensor):
             found[tensor] = places
             branches.pairs.update(places)
+        branches.settle(tensor)
     return found
 
 
@@ -52,13 +55,17 @@ def moved_pairs(tensor: str, graph: GraphView, pairs: Mapping[str, object]) -> l
         graph: The graph.
         pairs: Tensors with a pair.
     """
-    found = []
-    for index, _ in graph.places[tensor]:
-        node = graph.nodes[index]
-        if commutes(node) and node.op_type != "Concat":
-            for name in moved_outputs(node):
-                found += [name] if name in pairs else moved_pairs(name, graph, pairs)
+    found, behind = [], [tensor]
+    while behind:
+        moved = [name for place in graph.places[behind.pop()] for name in _moved_alone(place, graph)]
+        found += [name for name in moved if name in pairs]
+        behind += [name for name in moved if name not in pairs]
     return found
+
+
+def _moved_alone(place: Place, graph: GraphView) -> list[str]:
+    node = graph.nodes[place[0]]
+    return moved_outputs(node) if moves(node, place[1]) and node.op_type != "Concat" else []
 
 
 def _tensors(graph: GraphView) -> Iterator[str]:
@@ -68,35 +75,47 @@ def _tensors(graph: GraphView) -> Iterator[str]:
 
 
 class _Branches:
-    """What of a graph comes to pairs."""
+    """What of a graph comes to pairs; looked at from behind, so that what a tensor comes to is settled."""
 
     def __init__(self, graph: GraphView, pairs: set[Place], floats: frozenset[int]) -> None:
         self._graph = graph
         self.pairs = pairs
         self._floats = floats
+        self._finest: dict[str, float] = {}
 
     def open_places(self, tensor: str) -> list[Place]:
         """The places that may read a tensor through its pair and do not; none where it has no branches."""
         places = self._graph.places[tensor]
         found = [place for place in places if place not in self.pairs]
         # A model's output and a subgraph read too, in float.
-        if len(places) < 2 or self._graph.readers[tensor] != len(places) or self._graph.obstacle(tensor):
+        if (
+            len({index for index, _ in places}) < 2
+            or self._graph.readers[tensor] != len(places)
+            or self._graph.obstacle(tensor)
+        ):
             return []
-        most = self._graph.scales[tensor]
-        return found if all(self._moves(index, most) for index, _ in found) else []
+        coarsest = _COARSEST * min(map(self._moved, found), default=0.0)
+        return found if self._graph.scales[tensor] <= coarsest else []
 
-    def _moves(self, index: int, scale: float) -> bool:
-        """Whether a node moves values to pairs, none of which is much finer than a scale."""
-        node = self._graph.nodes[index]
-        if not commutes(node) or index in self._floats:
-            return False
-        return all(self._reaches(name, scale) for name in moved_outputs(node))
+    def settle(self, tensor: str) -> None:
+        """Keeps the finest scale of the pairs that a tensor comes to; 0 where something reads it in float."""
+        self._finest[tensor] = min(self._scales(tensor), default=0.0)
 
-    def _reaches(self, tensor: str, scale: float) -> bool:
+    def _moved(self, place: Place) -> float:
+        """The finest scale that what a place reads comes to; 0 where it, or a node behind it, is float."""
+        node = self._graph.nodes[place[0]]
+        if not moves(node, place[1]) or place[0] in self._floats:
+            return 0.0
+        return min(self._finest.get(name, 0.0) for name in moved_outputs(node))
+
+    def _scales(self, tensor: str) -> Iterator[float]:
+        """The scale of a tensor's own pair, and the finest of each way that goes on behind it."""
         places = self._graph.places[tensor]
-        if not places or self._graph.readers[tensor] != len(places):
-            return False
-        paired = [place in self.pairs for place in places]
-        if any(paired) and scale > MOST_RATIO * self._graph.scales[tensor]:
-            return False
-        return all(at or self._moves(index, scale) for at, (index, _) in zip(paired, places, strict=True))
+        if self._graph.readers[tensor] != len(places):
+            yield 0.0
+        for place in places:
+            paired = place in self.pairs
+            if paired:
+                yield self._graph.scales[tensor]
+            if not paired or commutes(self._graph.nodes[place[0]]):
+                yield self._moved(place)

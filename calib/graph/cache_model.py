@@ -11,6 +11,7 @@ import onnx
 from calib.calibrators import Sidecar
 from calib.calibrators.cache_lint import Finding
 from calib.calibrators.cache_names import helper_reason, nearest_names
+from calib.errors import first_names
 from calib.graph.dependence import data_dependent_outputs
 from calib.graph.intake import OnnxModel
 from calib.graph.subgraphs import all_graphs, inner_graphs
@@ -20,6 +21,7 @@ __all__ = [
     "compare_names",
     "lint_against_model",
     "lint_provenance",
+    "name_faults",
     "without_large_weights",
 ]
 
@@ -104,13 +106,34 @@ def lint_against_model(names: Iterable[str], model: OnnxModel) -> tuple[NameComp
     return comparison, [*_no_match(comparison, model), *_by_tensor(comparison, model)]
 
 
+def name_faults(comparison: NameComparison, model: OnnxModel) -> list[str]:
+    """What of a cache's names does not fit a model, in sentences that name the first few.
+
+    Args:
+        comparison: The names beside the model's.
+        model: The model.
+    """
+    faults = [finding.message[0].upper() + finding.message[1:] for finding in _no_match(comparison, model)]
+    if comparison.only_cache:
+        hints = [f"{name} (did you mean {near!r}?)" for name, near in comparison.nearest.items()]
+        others = [name for name in comparison.only_cache if name not in comparison.nearest]
+        way = " calib cache rename changes names." if hints else ""
+        faults.append(f"Entries that name nothing in the model: {first_names([*hints, *others])}.{way}")
+    if comparison.only_model:
+        faults.append(f"Float activations without an entry: {first_names(comparison.only_model)}.")
+    return faults
+
+
 def _no_match(comparison: NameComparison, model: OnnxModel) -> Iterator[Finding]:
     # Names such as "input" and "output" are the same in many models.
     ends = {info.name for info in (*model.proto.graph.input, *model.proto.graph.output)}
     matched = set(comparison.matched)
     if matched - ends or (matched and len(comparison.only_model) <= len(matched)):
         return
-    text = f"no entry names a float activation inside {model.path}: this cache belongs to another model."
+    text = (
+        f"no entry names a float activation inside {model.path}: this cache belongs to another model, or to "
+        "this one as another exporter named its tensors."
+    )
     yield Finding("names-of-another-model", "error", None, text)
 
 

@@ -1,4 +1,4 @@
-"""Plug-ins of TensorRT that stand in ONNX's own domain, where ONNX's tools know no operator of their name."""
+"""Plug-ins of TensorRT that ONNX's tools take for faults: in ONNX's own domain, or in one not imported."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from calib.graph.subgraphs import all_nodes
 
 __all__ = ["give_domain", "has_foreign_nodes", "take_domain"]
 
-_DOMAIN = "calib.plugins"
+_DOMAIN = "calib.plugins:"
 
 
 def has_foreign_nodes(proto: onnx.ModelProto) -> bool:
-    """Whether a model has nodes in ONNX's domain that are neither ONNX's nor functions of its own."""
+    """Whether a model has nodes of no domain that it imports, be it that ONNX's own has none of the name."""
     return next(_foreign(proto), None) is not None
 
 
 def give_domain(proto: onnx.ModelProto) -> None:
-    """Puts such nodes into a domain of their own, so that checker and converter pass them over.
+    """Puts such nodes into domains that the model imports, so that checker and converter pass them over.
 
     Args:
         proto: The model, which is changed.
     """
     nodes = list(_foreign(proto))
     for node in nodes:
-        node.domain = _DOMAIN
-    if nodes:
-        proto.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
+        node.domain = _DOMAIN + node.domain
+    domains = dict.fromkeys(node.domain for node in nodes)
+    proto.opset_import.extend(onnx.helper.make_opsetid(domain, 1) for domain in domains)
 
 
 def take_domain(proto: onnx.ModelProto) -> None:
@@ -39,15 +39,20 @@ def take_domain(proto: onnx.ModelProto) -> None:
         proto: The model, which is changed.
     """
     for node in all_nodes(proto.graph):
-        if node.domain == _DOMAIN:
-            node.ClearField("domain")
-    kept = [entry for entry in proto.opset_import if entry.domain != _DOMAIN]
+        if node.domain.startswith(_DOMAIN):
+            node.domain = node.domain.removeprefix(_DOMAIN)
+    kept = [entry for entry in proto.opset_import if not entry.domain.startswith(_DOMAIN)]
     del proto.opset_import[:]
     proto.opset_import.extend(kept)
 
 
 def _foreign(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     functions = {function.name for function in proto.functions if not function.domain}
+    imported = {entry.domain for entry in proto.opset_import}
     for node in all_nodes(proto.graph):
-        if not node.domain and node.op_type not in functions and not is_standard(node):
+        if node.domain in ("", "ai.onnx"):
+            known = is_standard(node) or node.op_type in functions
+        else:
+            known = node.domain in imported
+        if not known:
             yield node

@@ -11,6 +11,7 @@ import onnx
 from calib.calibrators import unusable_reason
 from calib.calibrators.cache_lint import mask_tensors
 from calib.graph.dependence import data_dependent_outputs
+from calib.graph.operators import is_standard
 from calib.graph.subgraphs import names_read_inside
 from calib.graph.tensor_types import infer_tensors
 from calib.graph.weights import constants, fits_half
@@ -33,7 +34,7 @@ class GraphView:
         nodes: The main graph's nodes, in order.
         constants: Tensor → its constant value.
         producer: Tensor → index of the node that makes it.
-        readers: Tensor → how many inputs read it; a model output and a subgraph count as readers.
+        readers: Tensor → how many inputs read its values; a model output and a subgraph count as readers.
         functions: Name and domain → a function that the model defines itself.
         half: As given.
     """
@@ -46,7 +47,9 @@ class GraphView:
         self.nodes = list(proto.graph.node)
         self.constants = constants(proto.graph)
         self.producer = {name: index for index, node in enumerate(self.nodes) for name in node.output if name}
-        self.readers = Counter(name for node in self.nodes for name in node.input if name)
+        self.readers = Counter(
+            name for node in self.nodes if _reads_values(node) for name in node.input if name
+        )
         self.readers.update(output.name for output in proto.graph.output)
         self.readers.update(name for node in self.nodes for name in names_read_inside(node))
         self.functions = {(function.name, function.domain): function for function in proto.functions}
@@ -93,12 +96,17 @@ class GraphView:
 
     @cached_property
     def places(self) -> Mapping[str, list[tuple[int, int]]]:
-        """Tensor → the (node index, input index) places of the main graph that read it."""
+        """Tensor → the (node index, input index) places of the main graph that read its values."""
         found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for index, node in enumerate(self.nodes):
-            for position, name in enumerate(node.input):
+            for position, name in enumerate(node.input if _reads_values(node) else ()):
                 found[name].append((index, position))
         return found
+
+
+def _reads_values(node: onnx.NodeProto) -> bool:
+    """Whether a node reads more than its input's sizes, which an engine knows without writing the tensor."""
+    return node.op_type not in ("Shape", "Size") or not is_standard(node)
 
 
 def label(node: onnx.NodeProto) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "is_quantized",
     "is_standard",
     "moved_outputs",
+    "moves",
 ]
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -124,6 +125,16 @@ def commutes(node: onnx.NodeProto) -> bool:
     if node.op_type == "Dropout":
         return not _trains(node)
     return node.op_type in _COMMUTING
+
+
+def moves(node: onnx.NodeProto, position: int) -> bool:
+    """Whether TensorRT moves a Q/DQ pair from one of a node's inputs to its outputs.
+
+    >>> resize = onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"])
+    >>> moves(resize, 0), moves(resize, 2)
+    (True, False)
+    """
+    return commutes(node) and (position == 0 or node.op_type == "Concat")
 
 
 def moved_outputs(node: onnx.NodeProto) -> list[str]:

@@ -171,13 +171,17 @@ def _place_branches(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> li
 
 def _hand_on_scales(plan: Plan, graph: GraphView, branching: Sequence[str]) -> Iterator[SharedScale]:
     """The scales of branching tensors for what only moves their values, so that nothing is rescaled."""
-    given: set[str] = set()
+    first: dict[str, str] = {}
     for tensor in branching:
-        moved = [name for name in moved_pairs(tensor, graph, plan.activations) if name not in given]
-        given.update((tensor, *moved))
-        if moved:
-            names = (tensor, *moved)
-            yield SharedScale(graph.scales[tensor], names, tuple(graph.scales[name] for name in names))
+        moved = moved_pairs(tensor, graph, plan.activations)
+        # What another branching tensor hands on itself, as in a row of poolings, has that one's scale.
+        first.update(dict.fromkeys((tensor, *moved), first.get(tensor, tensor)))
+    groups: dict[str, list[str]] = {}
+    for name, origin in first.items():
+        groups.setdefault(origin, []).append(name)
+    for origin, names in groups.items():
+        if len(names) > 1:
+            yield SharedScale(graph.scales[origin], tuple(names), tuple(graph.scales[name] for name in names))
 
 
 def nodes_kept(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> dict[int, str]:

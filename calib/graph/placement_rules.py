@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from calib.graph.graph_view import COARSE, GraphView
-from calib.graph.operators import AVERAGES, FUSED, adds_two, commutes, is_standard, moved_outputs
+from calib.graph.operators import AVERAGES, FUSED, adds_two, commutes, is_standard, moved_outputs, moves
 from calib.graph.weights import as_array, fits_half
 
 __all__ = [
@@ -259,11 +259,11 @@ def _reaches_pairs(tensor: str, graph: GraphView, placed: Collection[tuple[int, 
     places = graph.places[tensor]
     if not places or graph.readers[tensor] != len(places):
         return False
-    return all(place in placed or _moves_to_pairs(place[0], graph, placed) for place in places)
+    return all(place in placed or _moves_to_pairs(place, graph, placed) for place in places)
 
 
-def _moves_to_pairs(index: int, graph: GraphView, placed: Collection[tuple[int, int]]) -> bool:
-    node = graph.nodes[index]
-    if not commutes(node) or node.op_type in ("Concat", "MaxPool"):
+def _moves_to_pairs(place: tuple[int, int], graph: GraphView, placed: Collection[tuple[int, int]]) -> bool:
+    node = graph.nodes[place[0]]
+    if not moves(node, place[1]) or node.op_type in ("Concat", "MaxPool"):
         return False
     return all(_reaches_pairs(name, graph, placed) for name in moved_outputs(node))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import get_args
 
 import onnx
@@ -14,7 +15,7 @@ from calib.calibrators.amax import amax_of
 from calib.errors import CacheError, ModelError, UsageError, first_names
 from calib.files import check_writable
 from calib.graph.attention import Attention
-from calib.graph.cache_model import compare_names, lint_provenance
+from calib.graph.cache_model import compare_names, lint_provenance, name_faults
 from calib.graph.explanation import Explanation, explain_float, explanation_notes
 from calib.graph.external import check_model_path, write_model
 from calib.graph.graph_view import GraphView
@@ -31,6 +32,10 @@ from calib.graph.validity import check_valid
 
 __all__ = ["Pair", "QuantizedModel", "quantize", "quantize_model"]
 
+
+_UNUSABLE = "the scale of its input"
+_NO_DAMAGE = ("zero", "subnormal")
+"""What scales of tensors are that the calibration data leave at zero, or all but."""
 
 _OVERRULED = ("--attention int8", "--conv-transpose int8")
 """What reasons say of a node that the target alone leaves in float."""
@@ -85,7 +90,8 @@ def quantize(
         out: Where to write the model; None writes nothing.
         keep_float: Regular expressions of nodes (or their outputs) that stay in float.
         strict: Refuse a cache that does not fit the model whole: entries that name nothing in it, float
-            activations without an entry, other weights or another graph than it was made from.
+            activations without an entry, scales that no calibration should give or that leave a node in
+            float, other weights or another graph than it was made from.
         target: The runtime that shall read it, one of ``calib.graph.targets.TARGETS``.
         share_scales: Give one scale to tensors that a Concat or an operator that only moves values joins,
             so that TensorRT need not rescale between them; otherwise each keeps the cache's. Off, because
@@ -111,8 +117,8 @@ def quantize(
     if out is not None:
         check_model_path(out, network)
     fit = _fit(network, scales, None if isinstance(cache, CalibrationCache) else cache)
-    if strict and fit.faults:
-        raise CacheError(f"The cache does not fit {network.path}. {' '.join((*fit.faults, fit.summary))}")
+    if strict:
+        _refuse_misfit(network, fit, fit.faults)
     result = quantize_model(
         network,
         scales,
@@ -123,9 +129,22 @@ def quantize(
         attention=attention,
         conv_transpose=conv_transpose,
     )
+    if strict:
+        _refuse_misfit(network, fit, [left.reason for left in result.left_float if _UNUSABLE in left.reason])
     if out is not None:
         write_model(result.model, out)
     return replace(result, notes=(*result.notes, fit.summary, *fit.faults))
+
+
+def _refuse_misfit(model: OnnxModel, fit: _Fit, faults: Sequence[str]) -> None:
+    if faults:
+        raise CacheError(
+            f"The cache does not fit {model.path}. {' '.join((*map(_sentence, faults), fit.summary))}"
+        )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
 
 
 @dataclass(frozen=True)
@@ -138,18 +157,13 @@ class _Fit:
 
 def _fit(model: OnnxModel, cache: CalibrationCache, path: str | os.PathLike[str] | None) -> _Fit:
     names = compare_names(cache, model)
-    faults = []
-    if names.only_cache:
-        hints = (f"{name} (did you mean {near!r}?)" for name, near in names.nearest.items())
-        listed = ", ".join([*hints, *(name for name in names.only_cache if name not in names.nearest)][:5])
-        faults.append(f"Entries that name nothing in the model: {listed}.")
-    if names.only_model:
-        faults.append(f"Float activations without an entry: {', '.join(names.only_model[:5])}.")
+    faults = name_faults(names, model)
+    spoiled = [f"{name} ({why})" for name, why in cache.unusable.items() if why not in _NO_DAMAGE]
+    if spoiled:
+        faults.append(f"Scales that no calibration should give: {first_names(spoiled)}.")
     sidecar = None if path is None else read_sidecar(path)
     if sidecar is not None:
-        faults += [
-            finding.message[0].upper() + finding.message[1:] for finding in lint_provenance(sidecar, model)
-        ]
+        faults += [_sentence(finding.message) for finding in lint_provenance(sidecar, model)]
     return _Fit(names.summary, tuple(faults))
 
 
@@ -202,7 +216,7 @@ def quantize_model(
     )
     if not plan.weights:
         raise ModelError(
-            f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan, proto)}"
+            f"Nothing in {model.path} can be quantized with this cache. {_why_nothing(plan, proto, cache)}"
         )
     groups, subgraphs = explain_float(GraphView(proto, cache), plan)
     multiplies = any(node.op_type == "MatMul" for node in proto.graph.node)
@@ -234,7 +248,7 @@ def _with_half_rest(quantized: QuantizedModel, cache: Mapping[str, float]) -> Qu
     return replace(quantized, model=model, notes=notes, kept_float32=half.kept)
 
 
-def _why_nothing(plan: Plan, proto: onnx.ModelProto) -> str:
+def _why_nothing(plan: Plan, proto: onnx.ModelProto, cache: Mapping[str, float]) -> str:
     if not plan.left_float:
         return _nothing_with_a_weight(proto)
     first = plan.left_float[0]
@@ -248,8 +262,17 @@ def _why_nothing(plan: Plan, proto: onnx.ModelProto) -> str:
             f"{first.op} {first.node!r}: {first.reason}. Give the float32 model, of which the "
             "builder's flag makes FP16, or choose --target tensorrt-10 or later, which read float16 scales."
         )
-    ask = " Does the cache belong to this model?" if first.reason.startswith("no scale") else ""
+    ask = f" {_whose(cache, proto)}" if first.reason.startswith("no scale") else ""
     return f"For one, {first.op} {first.node!r}: {first.reason}.{ask}"
+
+
+def _whose(cache: Mapping[str, float], proto: onnx.ModelProto) -> str:
+    """That the cache may be another model's, or names tensors as another exporter does."""
+    names = compare_names(cache, OnnxModel(Path(), proto))
+    hints = [f"{name} for {near}" for name, near in names.nearest.items()]
+    if not hints:
+        return "Does the cache belong to this model?"
+    return f"Does it name tensors otherwise: {first_names(hints)}? calib cache rename changes names."
 
 
 def _nothing_with_a_weight(proto: onnx.ModelProto) -> str:

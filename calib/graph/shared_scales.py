@@ -14,7 +14,7 @@ import onnx
 
 from calib.calibrators.amax import amax_of
 from calib.graph.graph_view import GraphView, label
-from calib.graph.operators import commutes, moved_outputs
+from calib.graph.operators import commutes, moved_outputs, moves
 
 __all__ = ["MOST_RATIO", "SharedScale", "concat_warnings", "share_scales"]
 
@@ -119,6 +119,6 @@ def _downstream(tensor: str, graph: GraphView) -> set[str]:
     """A tensor and what operators that only move values make of it."""
     reached = {tensor}
     for node in graph.nodes:
-        if commutes(node) and reached.intersection(node.input):
+        if any(name in reached and moves(node, position) for position, name in enumerate(node.input)):
             reached.update(moved_outputs(node))
     return reached

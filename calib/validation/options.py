@@ -105,21 +105,21 @@ class Options:
         """Where the results go."""
         return None if self.out is None else Path(self.out) / "results.json"
 
-    def check_cache(self, model: str, data: str) -> None:
-        """Refuses INT8 without a calibration cache.
+    @property
+    def lacks_cache(self) -> bool:
+        """Whether INT8 is asked for without a calibration cache."""
+        return "int8" in self.precisions and not self.caches
+
+    def cache_missing(self, model: str, data: str) -> UsageError:
+        """What is raised where INT8 lacks its cache; it gives the commands to run.
 
         Args:
-            model: The model's path, for the commands in the message.
-            data: The recipe, for the commands in the message.
-
-        Raises:
-            UsageError: It gives the commands to run.
+            model: The model's path.
+            data: The recipe.
         """
-        if "int8" not in self.precisions or self.caches:
-            return
         cache = os.fspath(Path(model).with_suffix(".cache"))
         recipe = shlex.quote(data)
-        raise UsageError(
+        return UsageError(
             "INT8 needs the ranges of a calibration, and no cache was given. Run:\n"
             f"  calib calibrate {shlex.quote(model)} --data {recipe} --out {shlex.quote(cache)}\n"
             f"  calib validate {shlex.quote(model)} --data {recipe} --cache {shlex.quote(cache)}\n"

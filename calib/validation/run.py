@@ -140,10 +140,11 @@ def _run(
     options: Options,
     task: str | Mapping[str, Any] | TaskOptions | None,
 ) -> Results:
-    from calib.graph import load_model
-
     names = model_name(model), data_name(data)
-    options.check_cache(*names)
+    if options.lacks_cache:
+        # The commands of the message would be refused for a quantized model.
+        _load(model)
+        raise options.cache_missing(*names)
     if options.results_path is not None:
         check_writable(options.results_path)
     calibrations = read_calibrations(options.caches)
@@ -159,13 +160,23 @@ def _run(
         subject = replace(subject, dataset=subject.dataset.with_workers(options.workers))
     for calibration in calibrations:
         calibration.check(subject.recipe)
-    network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
+    network = _load(model)
     run = _ValidationRun(network, subject, calibrations, options)
     repeat = options.call if isinstance(data, Dataset) else options.command
     results = run.results(repeat(*names))
     if options.results_path is not None:
         write_results(results, options.results_path)
     return results
+
+
+def _load(model: str | os.PathLike[str] | OnnxModel) -> OnnxModel:
+    from calib.graph import load_model
+
+    network = load_model(model) if isinstance(model, (str, os.PathLike)) else model
+    network.refuse_quantized(
+        "What would be called FP32 is INT8. Validate the float model that it was made from, with --cache."
+    )
+    return network
 
 
 def _calibrated_on(calibrations: Sequence[Calibration]) -> frozenset[str]:

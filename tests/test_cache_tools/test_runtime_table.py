@@ -183,12 +183,36 @@ def test_bad_json_is_refused_with_the_tensor(content: bytes, message: str) -> No
         (b"data nan\n", "range of tensor 'data' is not finite"),
         (b"data -0.5\n", "range -0.5 of tensor 'data' is negative: ONNX Runtime's newer versions"),
         (b"data 1\ndata 2\n", "tensor 'data' is there twice"),
-        (b"\xff\xfe", "byte 0 is no text"),
+        (b"\xff", "byte 0 is no text"),
+        ("data 1".encode("utf-16"), "t is UTF-16 text"),
     ],
 )
 def test_bad_text_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(CacheError, match=message):
         parse_table(content, "onnxruntime-cache", "t")
+
+
+@pytest.mark.parametrize(
+    ("content", "form"),
+    [
+        (b"data 63.5\n", "onnxruntime-cache"),
+        (b'{"data": [-63.5, 1]}', "onnxruntime-json"),
+        (b"TRT-8600-EntropyCalibration2\ndata: 3f000000\n", "tensorrt"),
+    ],
+)
+def test_a_byte_order_mark_belongs_to_no_name(content: bytes, form: str, tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    path.write_bytes(b"\xef\xbb\xbf" + content)
+    assert detect_form(path) == form
+    assert dict(read_cache_as(path, form).cache) == {"data": 0.5}
+
+
+@pytest.mark.parametrize("text", ["data 63.5", "TRT-8600-EntropyCalibration2\ndata: 3f000000"])
+def test_wide_text_is_told_as_such_whatever_it_holds(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    path.write_bytes(text.encode("utf-16"))
+    with pytest.raises(CacheError, match=r"table is UTF-16 text, .* Save it as UTF-8"):
+        read_cache_as(path, detect_form(path))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3, 8, 20, 60])

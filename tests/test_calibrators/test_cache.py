@@ -103,8 +103,9 @@ GOOD = b"TRT-8600-EntropyCalibration2\nx: 3c010204\ny: 3d010204\n"
         GOOD + b"\n",
         GOOD[:-1],
         GOOD.replace(b"3d010204", b"3D010204"),
+        b"\xef\xbb\xbf" + GOOD,
     ],
-    ids=["crlf", "trailing blanks", "empty last line", "no final newline", "upper case"],
+    ids=["crlf", "trailing blanks", "empty last line", "no final newline", "upper case", "byte order mark"],
 )
 def test_what_an_editor_leaves_is_forgiven_and_written_canonically(edited: bytes) -> None:
     assert CalibrationCache.parse(edited).to_text().encode() == GOOD
@@ -118,11 +119,22 @@ def test_what_an_editor_leaves_is_forgiven_and_written_canonically(edited: bytes
         (GOOD[:-9], r"cache, line 3: .* got 'y:'"),
         (b"TRT-8600-EntropyCalibration2\n", r"cache has no entries, only a header"),
         (b"TRT-8600-EntropyCalibration2\nx: zzz\n", r"line 2: .*'x: zzz'"),
-        (b"TRT-8600-EntropyCalibration2\nx: 3c010204\nx: 3c010204\n", r"line 3: tensor 'x' is there twice"),
+        (
+            GOOD + b"x: 3c010204\n",
+            r"line 4: tensor 'x' is there twice, before with the same scale\. Delete one",
+        ),
+        (
+            GOOD + b"x: 3d010204\n",
+            r"line 4: tensor 'x' is there twice, before with another scale\. Delete one",
+        ),
         (b"data 2.64\n", r"ONNX Runtime's table"),
         (b"", r"no header: line 1 must read like TRT-8600"),
         (b"hello world there\n", r"line 1 must read like .* got 'hello world there'"),
-        (b"\xff\xfe\x00binary", r"byte 0 is no text"),
+        (
+            b"\xff\x00binary",
+            r"byte 0 is no text\. ONNX Runtime's tables and Q/DQ models .* calib cache convert",
+        ),
+        (GOOD.decode().encode("utf-16"), r"cache is UTF-16 text, .* Save it as UTF-8"),
     ],
 )
 def test_damaged_files_are_refused_with_the_line(content: bytes, message: str) -> None:

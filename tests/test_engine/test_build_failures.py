@@ -195,6 +195,7 @@ def test_a_builder_that_raises(install_tensorrt: InstallTensorRT, network: Path)
         ("Serialization assertion header.magicTag == kEXPECTED_MAGIC_TAG failed.", "another TensorRT"),
         ("Network has dynamic or shape inputs, but no optimization profile has been defined.", "--shapes"),
         ("TensorRT only supports symmetric quantization. The zero point for the", "symmetric scales only"),
+        ("Invalid Node - model.0.conv.bias_DequantizeLinear", "no quantized bias"),
         ("Scale coefficients must all be positive", "zero or negative"),
         (
             "Assertion failed: creator && getPluginCreatorVersion(creator) == CreatorVersion::kV3ONE: "

@@ -270,6 +270,19 @@ def test_how_the_cache_fits_is_told(install_tensorrt: InstallTensorRT, network: 
     notes = calib.build(network, precision="best", cache=partly).record.notes
     assert any("2 matched, 1 only in the cache, 7 only in the model" in note for note in notes)
     assert "1 entry holds a scale that INT8 cannot use: c1" in notes
+    assert "Entries that name nothing in the model: stranger." in notes
+
+
+def test_what_an_explicit_engine_leaves_in_float_is_told(
+    install_tensorrt: InstallTensorRT, network: Path
+) -> None:
+    install_tensorrt("11.1.0")
+    notes = calib.build(network, precision="int8", cache=CalibrationCache({"x": 0.1, "p1": 0.0})).record.notes
+    (told,) = (note for note in notes if "in float:" in note)
+    assert told == (
+        "2 quantizable nodes in float: conv2 (the scale of its input 'p1' is zero); "
+        "fc (no scale for its input 'f')"
+    )
 
 
 class Native:

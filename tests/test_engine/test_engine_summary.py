@@ -69,6 +69,15 @@ def test_times_of_another_engine_are_told() -> None:
     )
 
 
+def test_another_model_is_told() -> None:
+    found = summarize_layers(golden("res.minmax"), model=load_model(NETS / "unet.onnx"))
+    (note,) = found.notes
+    assert note.startswith(
+        f"No layer names a node of {NETS / 'unet.onnx'}: the engine was built from another"
+    )
+    assert summarize_layers(golden("res.minmax"), model=load_model(NETS / "res.onnx")).notes == ()
+
+
 def test_names_alone_are_told() -> None:
     found = summarize_layers(parsed("conv + relu", "Reformatting CopyNode for Input Tensor 0 to x"))
     assert (found.layers, found.copies, found.by_precision) == (1, 1, {"unknown": 1})

@@ -37,6 +37,11 @@ def test_json_after_spaces(tmp_path: Path) -> None:
         ("none.json", None, "Cannot read .*none.json: no such file"),
         ("a.json", b"", "a.json is empty"),
         ("m.onnx", b"\x08\x08", r"m.onnx is an ONNX model, not an engine. Build one: calib build .*m.onnx"),
+        (
+            "m.cache",
+            b"TRT-8600-Entropy",
+            r"m.cache is a calibration cache, not an engine. .* calib cache show .*m.cache",
+        ),
         ("m.engine.json", b'{"schema": 1, "route": "float"}', "m.engine.json has no list of layers"),
     ],
 )

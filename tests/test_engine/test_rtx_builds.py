@@ -293,6 +293,27 @@ def test_operators_that_nobody_knows_are_named(tmp_path: Path) -> None:
     assert lines[-1].startswith("Try: The parser has no such operator: load the library of the plug-in")
 
 
+def test_a_quantized_bias_is_refused_with_the_way_out() -> None:
+    """As ONNX Runtime's defaults write it: int32 under a DequantizeLinear, onnx/onnx-tensorrt#850."""
+    proto = model(
+        [
+            node("QuantizeLinear", ["x", "s", "zero"], ["xq"]),
+            node("DequantizeLinear", ["xq", "s", "zero"], ["xd"]),
+            node("DequantizeLinear", ["wq", "s", "zero"], ["w"]),
+            node("DequantizeLinear", ["bq", "s"], ["b"], name="b_DequantizeLinear"),
+            node("Conv", ["xd", "w", "b"], ["y"], name="conv"),
+        ],
+        {"x": ["n", 4, 8, 8]},
+        {"y": None},
+        {
+            **{"s": np.float32(0.1), "zero": np.int8(0), "wq": np.ones((4, 4, 3, 3), np.int8)},
+            "bq": np.ones(4, np.int32),
+        },
+    )
+    with pytest.raises(EngineError, match=r"b_DequantizeLinear[\s\S]*Try: TensorRT takes no quantized bias"):
+        build(OnnxModel(Path("net.onnx"), proto), precision="int8")
+
+
 def test_an_invalid_form_is_refused_with_its_node(tmp_path: Path) -> None:
     """An asymmetric activation, as ONNX Runtime's defaults write it."""
     network = load_model(save(conv_relu_gemm(), tmp_path / "net.onnx"))

@@ -103,6 +103,9 @@ NEVER = {
     "no scale": (unet(), {name: scale for name, scale in SCALES.items() if name != "t"}, ()),
     # 0.015 has 16 steps where 0.25 has one: the pooled values would lose more than they gain.
     "a scale that is too coarse": (unet(), {**SCALES, "t": 0.25}, ()),
+    # Two and a half times as coarse: 8 dB of the pooled values' SQNR.
+    "a scale that is somewhat too coarse": (unet(), {**SCALES, "p": 0.008}, ()),
+    "the same of what the Concat makes": (unet(), {**SCALES, "cat": 0.008}, ()),
 }
 
 
@@ -127,6 +130,66 @@ def test_a_tensor_with_one_reader_is_left_to_tensorrt() -> None:
         {"w1": WEIGHTS["w1"], "w2": WEIGHTS["w2"]},
     )
     assert placed(quantized(proto)) == {"x": ("first",), "p": ("deep",)}
+
+
+def test_what_holds_the_factors_of_a_resizing_is_no_branch() -> None:
+    """Two Resize nodes read factors that the graph computes of sizes, for which a cache has a range."""
+    proto = model(
+        [
+            node("Conv", ["x", "w1"], ["c"], name="first", pads=[1, 1, 1, 1]),
+            node("Shape", ["c"], ["sizes"]),
+            node("Cast", ["sizes"], ["f"], to=onnx.TensorProto.FLOAT),
+            node("Div", ["f", "f"], ["ones"]),
+            node("Mul", ["ones", "double"], ["factors"]),
+            node("Resize", ["c", "", "factors"], ["u"], name="up"),
+            node("Conv", ["u", "w2"], ["y"], name="left"),
+            node("Conv", ["c", "w2"], ["d"], name="right"),
+            node("Resize", ["d", "", "factors"], ["v"], name="up2"),
+            node("Conv", ["v", "w2"], ["z"], name="last"),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None, "z": None},
+        {**WEIGHTS, "double": np.array([1, 1, 2, 2], np.float32)},
+    )
+    scales = dict.fromkeys(("x", "c", "u", "d", "v", "f", "ones", "factors"), 0.02)
+    assert placed(quantized(proto, scales)) == {
+        "x": ("first",),
+        "u": ("left",),
+        "c": ("right", "up"),
+        "v": ("last",),
+    }
+
+
+def test_a_long_row_of_views_is_walked_through() -> None:
+    views = [node("Identity", [f"t{index}"], [f"t{index + 1}"]) for index in range(1500)]
+    proto = model(
+        [
+            node("Relu", ["x"], ["t0"]),
+            *views,
+            node("Conv", ["t1500", "w1"], ["y"], name="far"),
+            node("Conv", ["t0", "w1"], ["z"], name="near"),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None, "z": None},
+        {"w1": WEIGHTS["w1"]},
+    )
+    result = quantized(proto, {"t0": 0.02, "t1500": 0.019})
+    (shared,) = result.explanation.shared
+    assert (shared.tensors, shared.scale) == (("t0", "t1500"), 0.02)
+
+
+def test_a_concat_of_one_tensor_twice_is_no_branch() -> None:
+    proto = model(
+        [
+            node("Relu", ["x"], ["t"]),
+            node("Concat", ["t", "t"], ["cat"], name="join", axis=1),
+            node("Conv", ["cat", "w6"], ["y"], name="last"),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None},
+        {"w6": weight(4, 6, 1, 1)},
+    )
+    assert placed(quantized(proto)) == {"cat": ("last",)}
 
 
 def test_spatial_pyramid_pooling_reads_its_input_once() -> None:
@@ -160,6 +223,77 @@ def test_spatial_pyramid_pooling_reads_its_input_once() -> None:
         "cat": ("last",),
         "t": ("pool3", "pool5", "join"),
     }
+
+
+def row_of_poolings(**scales: float) -> QuantizedModel:
+    """YOLO's SPPF: each pooling reads the one before, and a Concat reads all."""
+    pool = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1]}
+    proto = model(
+        [
+            node("Conv", ["x", "w1"], ["t"], name="first", pads=[1, 1, 1, 1]),
+            node("MaxPool", ["t"], ["p"], name="pool1", **pool),
+            node("MaxPool", ["p"], ["p2"], name="pool2", **pool),
+            node("MaxPool", ["p2"], ["p3"], name="pool3", **pool),
+            node("Concat", ["t", "p", "p2", "p3"], ["cat"], name="join", axis=1),
+            node("Conv", ["cat", "w4"], ["y"], name="last"),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"y": None},
+        {"w1": WEIGHTS["w1"], "w4": weight(4, 32, 1, 1)},
+    )
+    return quantized(proto, {**SCALES, "p2": 0.02, "p3": 0.02, **scales})
+
+
+def test_a_row_of_poolings_has_one_scale() -> None:
+    result = row_of_poolings(t=0.02, p=0.019, p2=0.018)
+    assert {"t": ("pool1", "join"), "p": ("pool2", "join"), "p2": ("pool3", "join")}.items() <= placed(
+        result
+    ).items()
+    (shared,) = result.explanation.shared
+    assert (shared.tensors, shared.scale, shared.own) == (("t", "p", "p2"), 0.02, (0.02, 0.019, 0.018))
+    assert [scale_of_pair(result.model.proto, name) for name in ("t", "p", "p2")] == [
+        float(np.float32(0.02))
+    ] * 3
+
+
+def test_a_scale_is_not_handed_on_to_what_lies_far_behind() -> None:
+    """Each is not twice as coarse as the next, t more than twice as coarse as p2."""
+    result = row_of_poolings(t=0.03, p=0.02, p2=0.014, cat=0.03)
+    assert set(placed(result)) == {"x", "p", "p2", "cat"}
+    (shared,) = result.explanation.shared
+    assert (shared.tensors, shared.scale) == (("p", "p2"), 0.02)
+
+
+def test_parts_of_a_tensor_keep_a_scale_that_is_much_finer() -> None:
+    """Channels that are a tenth of the others in size would keep 13 of 127 steps."""
+    cut = {
+        name: np.array([value], np.int64)
+        for name, value in {"zero": 0, "two": 2, "eight": 8, "one": 1}.items()
+    }
+    proto = model(
+        [
+            node("Relu", ["x"], ["t"]),
+            node("Slice", ["t", "zero", "two", "one"], ["p"], name="few"),
+            node("Slice", ["t", "two", "eight", "one"], ["d"], name="rest"),
+            node("Conv", ["p", "w5"], ["y"], name="fine"),
+            node("Conv", ["d", "w6"], ["z"], name="coarse"),
+        ],
+        {"x": ["n", 8, 8, 8]},
+        {"y": None, "z": None},
+        {**cut, "w5": weight(4, 2, 1, 1), "w6": weight(4, 6, 1, 1)},
+    )
+    assert placed(quantized(proto, {"t": 0.02, "p": 0.002, "d": 0.02})) == {"p": ("fine",), "d": ("coarse",)}
+    close = placed(quantized(proto, {"t": 0.02, "p": 0.018, "d": 0.02}))
+    assert close == {"p": ("fine",), "d": ("coarse",), "t": ("few", "rest")}
+
+
+def test_a_node_that_reads_sizes_is_no_branch() -> None:
+    """PyTorch's exporter writes interpolate(size=t.shape[2:]) so; the engine writes nothing for it."""
+    beside = [node("Shape", ["t"], ["sizes"]), node("Cast", ["sizes"], ["z"], to=onnx.TensorProto.FLOAT)]
+    result = quantized(unet(*beside, outputs=("y", "z")))
+    assert placed(result)["t"] == ("pool", "join")
+    graph = result.model.proto.graph
+    assert next(n for n in graph.node if n.op_type == "Shape").input[0] == "t"
 
 
 def test_a_convolution_and_a_pooling_read_one_pair() -> None:

@@ -10,8 +10,8 @@ from networks import conv_relu_gemm, samples, save
 from typer.testing import CliRunner
 
 from calib.cli.validate import validate_command
-from calib.errors import UsageError
-from calib.graph import calibrate
+from calib.errors import ModelError, UsageError
+from calib.graph import calibrate, quantize
 from calib.validation import Results, read_results
 
 RECIPE = """\
@@ -93,3 +93,11 @@ def test_json_is_all_that_stdout_has(folder: Path) -> None:
 def test_errors_are_left_to_the_one_place_that_turns_them_into_a_status(folder: Path) -> None:
     with pytest.raises(UsageError, match="INT8 needs the ranges of a calibration"):
         CliRunner().invoke(app, arguments(folder), catch_exceptions=False)
+
+
+@pytest.mark.parametrize("precisions", ["fp32", "fp32,fp16", "fp32,int8"])
+def test_a_quantized_model_is_no_fp32(folder: Path, tmp_path: Path, precisions: str) -> None:
+    quantize(folder / "net.onnx", folder / "net.cache", out=tmp_path / "q.onnx")
+    options = [str(tmp_path / "q.onnx"), "--data", str(folder / "data.yaml"), "--precisions", precisions]
+    with pytest.raises(ModelError, match=r"q\.onnx already has .* Validate the float model .* with --cache"):
+        CliRunner().invoke(app, options, catch_exceptions=False)
