@@ -141,6 +141,16 @@ def lint_provenance(sidecar: Sidecar, model: OnnxModel) -> list[Finding]:
     if sidecar.model_sha256 == model.sha256:
         return []
     graph, weights = model.content_hashes()
+    if (
+        sidecar.model != model.path.name
+        and graph != sidecar.graph_sha256
+        and weights != sidecar.weights_sha256
+    ):
+        text = (
+            f"the cache was made from {sidecar.model} ({sidecar.created}), another model than {model.path}: "
+            "neither weights nor graph are the same. Calibrate this one."
+        )
+        return [Finding("another-model", "error", None, text)]
     made = f"since the cache was made from {sidecar.model} ({sidecar.created})"
     findings = []
     if sidecar.weights_sha256 != weights:

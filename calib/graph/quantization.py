@@ -125,7 +125,7 @@ def quantize(
     )
     if out is not None:
         write_model(result.model, out)
-    return replace(result, notes=(*result.notes, fit.summary, *fit.faults))
+    return replace(result, notes=(*result.notes, *fit.faults, fit.summary))
 
 
 @dataclass(frozen=True)
@@ -138,18 +138,18 @@ class _Fit:
 
 def _fit(model: OnnxModel, cache: CalibrationCache, path: str | os.PathLike[str] | None) -> _Fit:
     names = compare_names(cache, model)
-    faults = []
+    sidecar = None if path is None else read_sidecar(path)
+    faults = (
+        []
+        if sidecar is None
+        else [finding.message[0].upper() + finding.message[1:] for finding in lint_provenance(sidecar, model)]
+    )
     if names.only_cache:
         hints = (f"{name} (did you mean {near!r}?)" for name, near in names.nearest.items())
         listed = ", ".join([*hints, *(name for name in names.only_cache if name not in names.nearest)][:5])
         faults.append(f"Entries that name nothing in the model: {listed}.")
     if names.only_model:
         faults.append(f"Float activations without an entry: {', '.join(names.only_model[:5])}.")
-    sidecar = None if path is None else read_sidecar(path)
-    if sidecar is not None:
-        faults += [
-            finding.message[0].upper() + finding.message[1:] for finding in lint_provenance(sidecar, model)
-        ]
     return _Fit(names.summary, tuple(faults))
 
 
