@@ -16,7 +16,7 @@ from calib.graph.infinite_masks import infinite_masks
 from calib.graph.intake import OnnxModel
 from calib.graph.runnable import open_runnable
 from calib.graph.runtime import runtime_errors, session_options
-from calib.wording import counted
+from calib.wording import counted, inflected
 
 __all__ = ["ObservedSession", "pooling_sources"]
 
@@ -141,7 +141,8 @@ def _mask_notes(model: OnnxModel, types: Mapping[str, str], masked: Collection[s
         return ()
     return (
         f"{counted(len(names), 'tensor[s] [holds|hold]')} a mask's minus infinity, which no range covers "
-        f"({first_names(names)}): no scale is written, so they stay in float",
+        f"({first_names(names)}): no scale is written, so "
+        f"{inflected(len(names), '[it stays|they stay] in float')}",
     )
 
 
