@@ -25,7 +25,7 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["GateItem", "GateYaml", "assert_gates", "calib_validate"]
 
 _NAME, _SUFFIX = "calib-gates.yaml", ".calib.yaml"
-_KEYS = ("results", "validate", "baseline", "noise")
 _SHOWN = 5
 
 _folder: Path | None = None
@@ -191,12 +190,8 @@ class GateItem(pytest.Item):
         """Reads or makes the results, and judges them."""
         from calib.validation.gate_rules import read_gate_file
 
-        file = read_gate_file(self.path, more=_KEYS)
-        folder, keys = self.path.parent, dict(file.more)
-        baseline = keys.get("baseline")
-        options = {} if baseline is None else {"baseline": folder / str(baseline)}
-        noise = [folder / str(path) for path in keys.get("noise") or ()]
-        assert_gates(_results(keys, folder, self.path), gates=file, noise=noise, **options)
+        file = read_gate_file(self.path)
+        assert_gates(_results(file.subject, self.path.parent, self.path), gates=file)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """A user's mistake as one message, without a traceback."""
@@ -209,7 +204,7 @@ class GateItem(pytest.Item):
         return self.path, None, self.path.name
 
 
-def _results(keys: dict[str, Any], folder: Path, source: Path) -> Results | Path:
+def _results(keys: Mapping[str, Any], folder: Path, source: Path) -> Results | Path:
     """The results that a file names, or those of the validation that it describes."""
     saved, described = keys.get("results"), keys.get("validate")
     if (saved is None) == (described is None):

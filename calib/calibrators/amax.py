@@ -8,7 +8,10 @@ import numpy as np
 
 from calib.calibrators.ranges import scale_of
 
-__all__ = ["amax_of", "has_exact_amax"]
+__all__ = ["LEAST_MASK", "amax_of", "has_exact_amax"]
+
+LEAST_MASK = 1e3
+"""The least range of a constant that stands for minus infinity: exp(-100) is not zero yet."""
 
 _LARGEST = float(np.finfo(np.float32).max)
 

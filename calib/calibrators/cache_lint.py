@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calib.calibrators.algorithms import ALGORITHMS, algorithm_named
-from calib.calibrators.amax import amax_of
+from calib.calibrators.amax import LEAST_MASK, amax_of
 from calib.calibrators.cache import CalibrationCache, unusable_reason
 from calib.calibrators.trt_version import encode_version
 from calib.data.findings import Severity
@@ -173,7 +173,7 @@ def mask_tensors(scales: Mapping[str, float]) -> dict[str, str]:
         constant = next((text for value, text in _MASK_CONSTANTS if _is_constant(amax, value)), None)
         if constant:
             found[name] = f"amax {amax:.6g} is {constant}"
-        elif amax >= _MASK_RATIO * median:
+        elif amax >= max(LEAST_MASK, _MASK_RATIO * median):
             found[name] = f"amax {amax:.6g} is {amax / median:.2g} times the median range ({median:.3g})"
     return found
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self, override
 
+from calib.calibrators.amax import LEAST_MASK
 from calib.calibrators.base import Arrays, Calibrator, checked, refuse_state
 from calib.calibrators.kernels import FINE, LOW, OCTAVES, flat_float32, float_of_bits, load_kernels
 from calib.data import Array
@@ -18,8 +19,6 @@ _EXPONENTS = 256
 _DOMINATED = 1e6
 _ORDINARY = 1e-3
 _ORDINARY_SHARE = 0.05
-# Smaller constants do not stand for minus infinity: exp(-100) is not zero yet.
-_LEAST_MASK = 1e3
 
 
 class MagnitudeHistogram:
@@ -156,7 +155,7 @@ class MagnitudeHistogram:
         lower, _, counts = self.filled()
         ordinary = int(counts[lower < _ORDINARY * self.amax].sum())
         few = not ordinary or ordinary < _ORDINARY_SHARE * (self.total - self.zeros)
-        if few or self.amax < _LEAST_MASK:
+        if few or self.amax < LEAST_MASK:
             return None
         ratio = self.amax / self.magnitude(self.zeros + (ordinary + 1) // 2)
         return ratio if ratio >= _DOMINATED else None

@@ -32,6 +32,7 @@ __all__ = ["EXIT_ERROR", "EXIT_FAILED_GATE", "app", "main"]
 EXIT_FAILED_GATE = 1
 EXIT_ERROR = 2
 _EXIT_INTERRUPTED = 130
+_INTERRUPTED = "calib: interrupted"
 
 app = typer.Typer(
     name="calib",
@@ -126,8 +127,13 @@ def main() -> None:
         print(f"calib: {error}", file=sys.stderr)  # noqa: T201
         sys.exit(EXIT_ERROR)
     except KeyboardInterrupt:
-        print("calib: interrupted", file=sys.stderr)  # noqa: T201
+        print(_INTERRUPTED, file=sys.stderr)  # noqa: T201
         sys.exit(_EXIT_INTERRUPTED)
+    except SystemExit as ended:
+        # typer makes this of a KeyboardInterrupt, and says nothing.
+        if ended.code == _EXIT_INTERRUPTED:
+            print(_INTERRUPTED, file=sys.stderr)  # noqa: T201
+        raise
     except BrokenPipeError:
         # The reader of a pipe (head, less) went away; nobody is left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,7 +30,13 @@ def check_command(
     baseline: Annotated[
         Path | None, _gate("Stored baseline, or results that serve as one; drops are judged against it.")
     ] = None,
-    gates: Annotated[Path | None, _gate("YAML file with gates; the options below come on top.")] = None,
+    gates: Annotated[
+        Path | None,
+        _gate(
+            "YAML file with gates, such as pytest collects; RESULTS.json are judged, the options below come "
+            "on top."
+        ),
+    ] = None,
     max_drop: Annotated[
         _Texts,
         _gate("Largest drop: 0.01 or 1% is one percentage point; may be repeated.", _LIMIT),
@@ -105,6 +113,7 @@ def check_command(
         **thresholds,
     }
     rebuilds = tuple(noise or ())
+    _refuse_gate_file(results)
     if update_baseline:
         stated = gates is not None or any(value is not None for value in thresholds.values())
         report = _update(results, baseline, rebuilds, options if stated else None)
@@ -117,12 +126,27 @@ def check_command(
         raise typer.Exit(report.exit_code)
 
 
+def _refuse_gate_file(results: Path) -> None:
+    if results.suffix.lower() in (".yaml", ".yml"):
+        file = quote(str(results))
+        raise UsageError(
+            f"{results} is a YAML file, and results are JSON: calib check RESULTS.json --gates {file} judges "
+            f"results that are there; python -m pytest {file} judges those that the file names."
+        )
+
+
 def _update(
     results: Path, baseline: Path | None, rebuilds: tuple[Path, ...], options: dict[str, Any] | None
 ) -> CheckReport | None:
     """Writes the baseline, unless gates are stated and the results do not pass them against FP32."""
     from calib.validation import check, update_baseline
+    from calib.validation.gate_rules import read_gate_file
 
+    if options is not None and options["gates"]:
+        file = read_gate_file(options["gates"])
+        baseline, rebuilds = baseline or file.baseline, rebuilds or file.noise
+        # The old baseline is about to be replaced: it judges nothing, and need not be there yet.
+        options["gates"] = replace(file, baseline=None, noise=())
     if baseline is None:
         raise UsageError("--update-baseline needs --baseline FILE, which is to be written.")
     report = None if options is None else check(results, **options)

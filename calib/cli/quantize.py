@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["quantize_command"]
 
+# Nodes left in float that are listed without --explain.
+_LISTED = 10
+
 
 def quantize_command(
     model: Annotated[Path, typer.Argument(help="The float ONNX model.", metavar="MODEL.onnx")],
@@ -104,7 +107,10 @@ def _text(result: QuantizedModel, out: Path, explained: bool) -> str:
         f"{counted(len(result.pairs) - activations, 'weight[s]')} quantized."
     ]
     if not explained:
-        lines += [f"left in float: {left.op} {left.node}: {left.reason}" for left in result.left_float]
+        left_float = result.left_float
+        lines += [f"left in float: {left.op} {left.node}: {left.reason}" for left in left_float[:_LISTED]]
+        if more := len(left_float[_LISTED:]):
+            lines.append(f"left in float: {counted(more, 'more node[s]')}; --explain lists every one")
         lines += [f"kept in float32: {left.op} {left.node}: {left.reason}" for left in result.kept_float32]
     lines += [f"note: {note}" for note in result.notes]
     return "\n".join([*lines, f"Q/DQ model for {result.target}: {out}"])

@@ -13,6 +13,7 @@ from calib.calibrators.cache_lint import Finding
 from calib.calibrators.cache_names import helper_reason, nearest_names
 from calib.errors import first_names
 from calib.graph.dependence import data_dependent_outputs
+from calib.graph.infinite_masks import infinite_masks
 from calib.graph.intake import OnnxModel
 from calib.graph.subgraphs import all_graphs, inner_graphs
 
@@ -44,7 +45,7 @@ class NameComparison:
     Attributes:
         matched: Float activations that have an entry, in network order.
         only_cache: Entries that name nothing in the model.
-        only_model: Float activations without an entry, in network order.
+        only_model: Float activations without an entry, in network order; masks with minus infinity need none.
         apart: Entries that name no float activation, for a reason: helper layers, constants, integers.
         unknown: Tensors without an entry whose type is unknown, as behind custom operators.
         nearest: Name of ``only_cache`` → the tensor of ``only_model`` that it may stand for.
@@ -82,7 +83,8 @@ def compare_names(names: Iterable[str], model: OnnxModel) -> NameComparison:
     reasons = _Reasons(model.proto.graph, activations)
     apart = {name: reason for name in entries if name not in usable and (reason := reasons.of(name))}
     only_cache = tuple(name for name in entries if name not in usable and name not in apart)
-    only_model = tuple(name for name in floats if name not in entries)
+    masked = infinite_masks(model.proto.graph)
+    only_model = tuple(name for name in floats if name not in entries and name not in masked)
     nearest = nearest_names(only_cache, (*only_model, *(name for name in unknown if name not in entries)))
     return NameComparison(
         tuple(name for name in activations if name in usable and name in entries),
@@ -162,6 +164,16 @@ def lint_provenance(sidecar: Sidecar, model: OnnxModel) -> list[Finding]:
     if sidecar.model_sha256 == model.sha256:
         return []
     graph, weights = model.content_hashes()
+    if (
+        sidecar.model != model.path.name
+        and graph != sidecar.graph_sha256
+        and weights != sidecar.weights_sha256
+    ):
+        text = (
+            f"the cache was made from {sidecar.model} ({sidecar.created}), another model than {model.path}: "
+            "neither weights nor graph are the same. Calibrate this one."
+        )
+        return [Finding("another-model", "error", None, text)]
     made = f"since the cache was made from {sidecar.model} ({sidecar.created})"
     findings = []
     if sidecar.weights_sha256 != weights:

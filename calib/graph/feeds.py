@@ -81,6 +81,11 @@ class FeedBuilder:
             advice = "name them in the recipe's 'inputs'."
             if unknown and not missing:
                 advice = "leave out the others, of the source's inputs or of constants and state."
+            elif surplus and not missing:
+                advice = (
+                    f"leave {', '.join(surplus)} out of the source's inputs, or, where it holds labels, "
+                    f"say so: source.labels: {surplus[0]}."
+                )
             raise DatasetError(
                 f"The dataset's inputs do not fit {self._model}: missing {missing}, surplus {surplus}. "
                 f"The model takes {', '.join(f'{spec.name!r} ({spec})' for spec in self._inputs)}; {advice}"

@@ -56,7 +56,7 @@ def observe(model: OnnxModel, feeds: Feeds) -> Observation:
         ModelError: ONNX Runtime cannot run it.
         MissingExtraError: ONNX Runtime is not installed.
     """
-    session = ObservedSession(model)
+    session = ObservedSession(model, masks=True)
     amax: dict[str, float] = {}
     infinite: set[str] = set()
     for batch in feeds:
@@ -85,7 +85,8 @@ def compare_half(model: OnnxModel, half: OnnxModel, feeds: Feeds, before: Observ
     Raises:
         ModelError: ONNX Runtime cannot run it.
     """
-    exact, rounded = ObservedSession(model), ObservedSession(simulate_float16(half))
+    exact = ObservedSession(model, masks=True)
+    rounded = ObservedSession(simulate_float16(half), masks=True)
     outputs = [spec.name for spec in model.outputs if spec.dtype.kind == "f"]
     overflows: dict[str, None] = {}
     sums: dict[str, Array] = {}

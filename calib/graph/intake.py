@@ -249,7 +249,7 @@ def _parse(source: Path) -> OnnxModel:
     except DecodeError as error:
         raise ModelError(
             f"{source} is not an ONNX model: its content cannot be parsed. "
-            "Export the network to ONNX (torch.onnx.export, tf2onnx) and give that file."
+            "Export the network to ONNX (calib export for PyTorch, tf2onnx) and give that file."
         ) from error
     except OSError as error:
         raise ModelError(f"Cannot read model {source}: {error.strerror or error}.") from error

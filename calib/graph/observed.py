@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 
 from calib.data import Array
-from calib.errors import ModelError
+from calib.errors import ModelError, first_names
 from calib.graph.dependence import data_dependent_outputs
 from calib.graph.faults import describe_fault
+from calib.graph.infinite_masks import infinite_masks
 from calib.graph.intake import OnnxModel
 from calib.graph.runnable import open_runnable
 from calib.graph.runtime import runtime_errors, session_options
+from calib.wording import counted, inflected
 
 __all__ = ["ObservedSession", "pooling_sources"]
 
@@ -30,28 +32,31 @@ class ObservedSession:
     Graph optimizations are off, so that every tensor is computed as the graph says, and only tensors
     that depend on the data are observed: not weights, not constants, not integer shapes.
     ``MaxPool`` and ``AveragePool`` outputs are not observed, since TensorRT gives them their input's
-    scale: ``source_of`` says whose.
+    scale: ``source_of`` says whose. Tensors that minus infinity reaches from a constant, which are attention
+    masks, have no range either, unless asked for.
 
     Args:
         model: The model.
         threads: Threads inside an operator; None for one a core.
+        masks: Whether tensors that hold a mask's minus infinity are observed too.
 
     Attributes:
         source_of: Every tensor that gets a range, in network order → the observed tensor that it is
             taken from, which is itself but for pooling outputs.
-        notes: What ONNX Runtime has no kernel for and is not observed, such as plug-ins of TensorRT, with
-            what depends on it.
+        notes: What is not observed: what ONNX Runtime has no kernel for, such as plug-ins of TensorRT, with
+            what depends on it; and masks.
 
     Raises:
         ModelError: ONNX Runtime cannot load the model, or nothing in it can be observed.
     """
 
-    def __init__(self, model: OnnxModel, threads: int | None = None) -> None:
+    def __init__(self, model: OnnxModel, threads: int | None = None, *, masks: bool = False) -> None:
         self._session, part = open_runnable(model, _with_every_output, session_options(threads=threads))
         self._model = model = part.model
-        self.notes = part.notes
         types = {output.name: output.type for output in self._session.get_outputs()}
-        self.source_of = _sources(model, types)
+        masked = frozenset[str]() if masks else infinite_masks(model.proto.graph)
+        self.source_of = _sources(model, types, masked)
+        self.notes = (*part.notes, *_mask_notes(model, types, masked))
         self._order = tuple(dict.fromkeys(self.source_of.values()))
         if not self._order:
             raise ModelError(f"{model.path} has no float activations: there is nothing to calibrate.")
@@ -115,15 +120,30 @@ class ObservedSession:
         return True
 
 
-def _sources(model: OnnxModel, types: Mapping[str, str]) -> dict[str, str]:
+def _sources(model: OnnxModel, types: Mapping[str, str], masked: Collection[str]) -> dict[str, str]:
     """Every float tensor that depends on the data → the tensor that its range is taken from."""
     pools = pooling_sources(model.proto)
     found = {spec.name: spec.name for spec in model.inputs if spec.dtype.kind == "f"}
     for name in data_dependent_outputs(model.proto.graph):
         source = pools.get(name, name)
-        if source in found or types.get(source) in _FLOATS:
+        if name not in masked and (source in found or types.get(source) in _FLOATS):
             found[name] = source
     return found
+
+
+def _mask_notes(model: OnnxModel, types: Mapping[str, str], masked: Collection[str]) -> tuple[str, ...]:
+    names = [
+        name
+        for name in data_dependent_outputs(model.proto.graph)
+        if name in masked and types.get(name) in _FLOATS
+    ]
+    if not names:
+        return ()
+    return (
+        f"{counted(len(names), 'tensor[s] [holds|hold]')} a mask's minus infinity, which no range covers "
+        f"({first_names(names)}): no scale is written, so "
+        f"{inflected(len(names), '[it stays|they stay] in float')}",
+    )
 
 
 def _with_every_output(model: OnnxModel) -> OnnxModel:
@@ -139,9 +159,13 @@ def _with_every_output(model: OnnxModel) -> OnnxModel:
 
 
 def pooling_sources(proto: onnx.ModelProto) -> dict[str, str]:
-    """Output of each MaxPool and AveragePool → the tensor at the start of its chain of pools."""
+    """Output of each MaxPool and AveragePool → the tensor at the start of its chain of pools.
+
+    A pool of what was padded with minus infinity is finite, and not the range that it reads.
+    """
     sources: dict[str, str] = {}
+    masked = infinite_masks(proto.graph)
     for node in proto.graph.node:
-        if node.op_type in _POOLING and node.domain in ("", "ai.onnx"):
+        if node.op_type in _POOLING and node.domain in ("", "ai.onnx") and node.input[0] not in masked:
             sources[node.output[0]] = sources.get(node.input[0], node.input[0])
     return sources

@@ -103,7 +103,8 @@ def _remarks(ranges: RangeTable, whole: Partial) -> list[str]:
             f"{counted(len(ranges.zero), 'tensor[s] [is|are]')} zero on all "
             f"{counted(samples, 'sample[s]')} and "
             f"{inflected(len(ranges.zero), '[has|have]')} no INT8 scale "
-            f"({first_names(ranges.zero)}): add data that excites them, or leave them in float"
+            f"({first_names(ranges.zero)}): "
+            f"{inflected(len(ranges.zero), 'add data that excites [it|them], or leave [it|them] in float')}"
         )
     dominated = (
         name
@@ -115,7 +116,8 @@ def _remarks(ranges: RangeTable, whole: Partial) -> list[str]:
         remarks.append(
             f"{counted(len(masked), 'tensor[s] [is|are]')} dominated by a constant such as an "
             "attention mask's "
-            f"({first_names(masked)}): INT8 would see zero for all else in them, so they stay in float"
+            f"({first_names(masked)}): INT8 would see zero for all else in "
+            f"{inflected(len(masked), '[it, so it stays|them, so they stay] in float')}"
         )
     if isinstance(whole.calibrator, PercentileCalibrator) and whole.calibrator.sparse:
         sparse = whole.calibrator.sparse

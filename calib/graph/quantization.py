@@ -133,7 +133,7 @@ def quantize(
         _refuse_misfit(network, fit, [left.reason for left in result.left_float if _UNUSABLE in left.reason])
     if out is not None:
         write_model(result.model, out)
-    return replace(result, notes=(*result.notes, fit.summary, *fit.faults))
+    return replace(result, notes=(*result.notes, *fit.faults, fit.summary))
 
 
 def _refuse_misfit(model: OnnxModel, fit: _Fit, faults: Sequence[str]) -> None:
@@ -157,13 +157,13 @@ class _Fit:
 
 def _fit(model: OnnxModel, cache: CalibrationCache, path: str | os.PathLike[str] | None) -> _Fit:
     names = compare_names(cache, model)
-    faults = name_faults(names, model)
+    sidecar = None if path is None else read_sidecar(path)
+    # That it is another model's is what explains the rest.
+    faults = [_sentence(found.message) for found in (lint_provenance(sidecar, model) if sidecar else ())]
+    faults += name_faults(names, model)
     spoiled = [f"{name} ({why})" for name, why in cache.unusable.items() if why not in _NO_DAMAGE]
     if spoiled:
         faults.append(f"Scales that no calibration should give: {first_names(spoiled)}.")
-    sidecar = None if path is None else read_sidecar(path)
-    if sidecar is not None:
-        faults += [_sentence(finding.message) for finding in lint_provenance(sidecar, model)]
     return _Fit(names.summary, tuple(faults))
 
 

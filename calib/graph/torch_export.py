@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = ["ExportedModel", "export", "opset_for"]
+
+# What PyTorch says where floats are to be indices: of an embedding, of gather, of one_hot, of a tensor.
+_WANTS_INTEGERS = re.compile(
+    r"scalar types: Long|Expected dtype int32|only applicable to index tensor|used as indices must be long"
+)
 
 # PyTorch's own default. All releases of TensorRT 10 read it, and it writes GELU as one operator.
 _USUAL_OPSET = 20
@@ -168,9 +174,24 @@ class _Export:
         import torch
 
         args, kwargs = self._signature.arguments(self._signature.arrays(sizes))
-        with foreign_code(f"Running {self._name} on {self._described(sizes)}"), torch.inference_mode():
-            returned = self._network(*args, **kwargs)
+        what = f"Running {self._name} on {self._described(sizes)}"
+        try:
+            with foreign_code(what), torch.inference_mode():
+                returned = self._network(*args, **kwargs)
+        except ModelError as error:
+            raise ModelError(f"{error}{self._type_hint(str(error))}") from (error.__cause__ or error)
         return flat_outputs(returned, self._name)
+
+    def _type_hint(self, reason: str) -> str:
+        """What to do where a network indexes with an input that nobody said to be whole numbers."""
+        floats = [item for item in self._signature.inputs if item.dtype.kind == "f"]
+        if not floats or not _WANTS_INTEGERS.search(reason):
+            return ""
+        sizes = "x".join(map(str, floats[0].shape))
+        return (
+            f" An --input without a type is float32: give whole numbers theirs, as in --input "
+            f"{floats[0].name}:{sizes}:int64."
+        )
 
     def _described(self, sizes: Mapping[str, int]) -> str:
         arrays = self._signature.arrays(sizes)

@@ -40,7 +40,8 @@ def explain_fault(error: BaseException, name: str) -> str:
         return (
             f"{name} takes its path by the values of a tensor{place}: an if, a loop, .item() or an index "
             "that depends on the data. An ONNX model has one path: use torch.where or torch.cond there, or "
-            "compute that part outside the model."
+            "compute that part outside the model. torch.onnx.export(..., dynamo=False) writes the path that "
+            "its example takes, which does for torchvision's detectors."
         )
     if _CONSTRAINT.search(whole):
         return f"{name}: {_constraint(whole)}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calib.data.document import read_document
+from calib.data.document import Document, read_document
 from calib.errors import DatasetError, UsageError
 from calib.validation.corrections import Correction
 from calib.validation.outcomes import SHARE_METRICS
@@ -40,6 +40,8 @@ _AGAINST = {
     "max_latency_ratio": ("fp32", "fp16", "baseline"),
 }
 _SETTINGS = ("schema", "gates", "alpha", "correction", "allow_undecided")
+_PATHS = ("baseline", "noise")
+_SUBJECT = ("results", "validate")
 _KEYS = ("metric", "output", "against", "precisions")
 
 
@@ -184,22 +186,27 @@ class GateFile:
         alpha: Chance of a wrong verdict; None where the file does not say.
         correction: Correction of several judgements; None where the file does not say.
         allow_undecided: Whether undecided gates pass; None where the file does not say.
-        more: The values of other keys.
+        baseline: The baseline that drops are judged against; None where the file names none.
+        noise: Results of builds of one model, as ``check`` takes them.
+        subject: What says which results pytest judges: the values of "results" and "validate".
     """
 
     rules: tuple[Rule, ...]
     alpha: float | None = None
     correction: Correction | None = None
     allow_undecided: bool | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
+    baseline: Path | None = None
+    noise: tuple[Path, ...] = ()
+    subject: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_gate_file(path: str | os.PathLike[str], more: Sequence[str] = ()) -> GateFile:
+def read_gate_file(path: str | os.PathLike[str]) -> GateFile:
     """Reads gates from a YAML file.
 
     ::
 
         schema: 1
+        baseline: baseline.json   # paths are relative to the file
         gates:
           - max_drop: 1%
             metric: top1          # by default the one that speaks for the task
@@ -209,8 +216,7 @@ def read_gate_file(path: str | os.PathLike[str], more: Sequence[str] = ()) -> Ga
             output: logits
 
     Args:
-        path: The file.
-        more: Other keys that the file may have, whose values are left to the caller.
+        path: The file. What pytest needs beside the gates may stand in it too.
 
     Raises:
         UsageError: The file cannot be read, or holds what is no gate; with the line.
@@ -221,7 +227,7 @@ def read_gate_file(path: str | os.PathLike[str], more: Sequence[str] = ()) -> Ga
     except DatasetError as error:
         raise UsageError(str(error)) from error
     for key in content:
-        _check_known(str(key), (*_SETTINGS, *more), "key", f"{document.where([key])}: ")
+        _check_known(str(key), (*_SETTINGS, *_PATHS, *_SUBJECT), "key", f"{document.where([key])}: ")
     if content.get("schema") != 1:
         raise UsageError(f"{document.where(['schema'])}: expected schema: 1, got {content.get('schema')!r}.")
     entries = content.get("gates")
@@ -235,8 +241,21 @@ def read_gate_file(path: str | os.PathLike[str], more: Sequence[str] = ()) -> Ga
         raise UsageError(f"{document.where(['alpha'])}: expected a number such as 0.05, got {alpha!r}.")
     if allow is not None and not isinstance(allow, bool):
         raise UsageError(f"{document.where(['allow_undecided'])}: expected true or false, got {allow!r}.")
-    others = {key: content[key] for key in more if key in content}
-    return GateFile(rules, alpha, content.get("correction"), allow, others)
+    baseline, noise = (_paths(content, key, document) for key in _PATHS)
+    if len(baseline) > 1:
+        raise UsageError(f"{document.where(['baseline'])}: expected one file, got {len(baseline)}.")
+    subject = {key: content[key] for key in _SUBJECT if content.get(key) is not None}
+    correction = content.get("correction")
+    return GateFile(rules, alpha, correction, allow, baseline[0] if baseline else None, noise, subject)
+
+
+def _paths(content: Mapping[str, Any], key: str, document: Document) -> tuple[Path, ...]:
+    """The files of a key, relative to the file that names them."""
+    given = content.get(key)
+    names = [] if given is None else given if isinstance(given, list) else [given]
+    if not all(isinstance(name, str) and name for name in names):
+        raise UsageError(f"{document.where([key])}: expected the path of a file, got {given!r}.")
+    return tuple(document.path.parent / name for name in names)
 
 
 def _rule(entry: Any, where: str) -> Rule:

@@ -66,7 +66,9 @@ def check(
     Args:
         results: What a validation run found, or the path of its results.json.
         baseline: A stored baseline, or results that serve as one. Drops are then judged against it.
-        gates: A YAML file with gates, its content, or rules; the thresholds below come on top.
+        gates: A YAML file with gates, its content, or rules; the thresholds below come on top. The baseline
+            and the noise that a file names count where none are given here; of a file for pytest, which says
+            too what pytest judges, ``results`` are judged.
         max_drop: Largest drop of each figure, a share: 0.01 or "1%"; or of a named one: "mAP=0.01", "MAE=3",
             and several of them. Where lower is better, a rise is the drop.
         max_relative_drop: Largest drop as a part of the reference's figure.
@@ -110,6 +112,7 @@ def check(
         min_int8_share=min_int8_share,
         max_engine_mb=max_engine_mb,
     )
+    baseline = file.baseline if baseline is None else baseline
     settings = CheckReport(
         results=_named(results),
         baseline=_named(baseline),
@@ -123,7 +126,7 @@ def check(
     stored = _stored(baseline)
     found = _read(results)
     settings = replace(settings, warnings=(*found.doubts, *settings.warnings))
-    known = known_noise([_read(one) for one in noise], found)
+    known = known_noise([_read(one) for one in noise or file.noise], found)
     return _judge(settings, found, stored, rules, known)
 
 

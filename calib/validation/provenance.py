@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Calibration", "differing_keys", "read_calibrations"]
 
+_NESTED = (Mapping, list, tuple)
+
 _RESIZER = ("resizer", "interpolation", "antialias")
 _RESIZING = ("resize", "crop_fraction", "letterbox")
 
@@ -202,6 +204,8 @@ def _check_different(files: Sequence[Path], digests: Sequence[str]) -> None:
 def differing_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Entries of two records that differ, as "key: before → now", nested keys joined by dots.
 
+    >>> differing_keys({"mean": 0.5}, {"mean": (0.4, 0.5)})
+    ['mean: 0.5 → [0.4, 0.5]']
     >>> differing_keys({"scale": 255, "resize": {"size": 32}}, {"scale": 1, "resize": {"size": 32}})
     ['scale: 255 → 1']
     """
@@ -214,10 +218,12 @@ def differing_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
 
 
 def _flat(value: Any, key: str = "") -> dict[str, Any]:
-    """Nested mappings and sequences as one level: JSON has lists where Python has tuples."""
+    """Nested mappings as one level, lists of plain values whole: JSON has lists where Python has tuples."""
     if isinstance(value, Mapping) and value:
         items = ((f"{key}.{name}" if key else str(name), item) for name, item in value.items())
-    elif isinstance(value, (list, tuple)) and value:
+    elif isinstance(value, (list, tuple)) and not any(isinstance(item, _NESTED) for item in value):
+        return {key: list(value)}
+    elif isinstance(value, (list, tuple)):
         items = ((f"{key}[{number}]", item) for number, item in enumerate(value))
     else:
         return {key: value}

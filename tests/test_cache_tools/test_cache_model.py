@@ -203,4 +203,7 @@ def test_changed_weights_and_graph_are_told_apart(tmp_path: Path, edit: str, cod
     assert sidecar is not None
     findings = lint_provenance(sidecar, load_model(path))
     assert [row.code for row in findings] == codes
+    # Under another name it is no change of the model, but another one.
+    other = lint_provenance(sidecar, load_model(save(proto, tmp_path / "other.onnx")))
+    assert [row.code for row in other] == (["another-model"] if edit == "both" else codes)
     assert all("m.onnx has changed since" in row.message.replace("have", "has") for row in findings)

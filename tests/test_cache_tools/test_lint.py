@@ -65,6 +65,15 @@ def test_wide_ranges_are_no_masks(amax: float) -> None:
     assert found(CalibrationCache({"a": 1 / 127, "b": 1 / 127, "wide": amax / 127})) == []
 
 
+def test_activations_that_vanish_make_no_mask_of_an_image() -> None:
+    """Behind a network without trained weights they fall to 1e-14; ±1 stands for minus infinity nowhere."""
+    small = {f"deep{number}": 1e-14 / 127 for number in range(4)}
+    assert found(CalibrationCache({"image": 1 / 127, "wide": 999 / 127, **small})) == []
+    assert found(CalibrationCache({"image": 1 / 127, "mask": 5e3 / 127, **small})) == [
+        ("mask-constant", "warning", "mask")
+    ]
+
+
 def test_the_largest_float32_as_real_files_hold_it() -> None:
     assert found(parse("x: 3c010204", "/Constant_3_output_0_output: 7c010204")) == [
         ("mask-constant", "warning", "/Constant_3_output_0_output")

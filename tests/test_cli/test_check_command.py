@@ -101,6 +101,46 @@ def test_gates_of_a_file(calib: Callable[..., Ran], tmp_path: Path) -> None:
     assert "min_sqnr logits: FP16 against FP32, at least 60 dB" in ran.out
 
 
+def test_the_file_that_pytest_collects_serves_the_command_too(
+    calib: Callable[..., Ran], tmp_path: Path
+) -> None:
+    (tmp_path / "ci").mkdir()
+    (tmp_path / "ci" / "calib-gates.yaml").write_text(
+        "schema: 1\nresults: ../good.json\nbaseline: ../base.json\ngates:\n  - max_drop: 2%\n"
+    )
+    gates = ("--gates", "ci/calib-gates.yaml")
+    missing = calib("check", "good.json", *gates)
+    assert missing.status == 2
+    assert "base.json" in missing.err
+    # The baseline to write is the file's, and need not be there yet.
+    spoiled = calib("check", "spoiled.json", *gates, "--update-baseline")
+    assert spoiled.status == 1
+    assert not (tmp_path / "base.json").exists()
+    assert calib("check", "good.json", *gates, "--update-baseline").status == 0
+    assert (tmp_path / "base.json").exists()
+    ran = calib("check", "good.json", *gates)
+    assert ran.status == 0
+    assert "max_drop top1: FP16 against baseline, at most 2 percentage points" in ran.out
+    failed = calib("check", "spoiled.json", *gates)
+    assert (failed.status, "calib check spoiled.json: FAIL" in failed.out) == (1, True)
+
+
+def test_a_gate_file_in_place_of_results(calib: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "my gates.yaml").write_text("schema: 1\ngates:\n  - max_drop: 2%\n")
+    ran = calib("check", "my gates.yaml")
+    assert ran.status == 2
+    assert "results are JSON: calib check RESULTS.json --gates 'my gates.yaml'" in ran.err
+
+
+def test_an_interruption_is_said(calib: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("calib.validation.check", interrupt)
+    ran = calib("check", "good.json", "--max-drop", "2%")
+    assert (ran.status, ran.out, ran.err) == (130, "", "calib: interrupted\n")
+
+
 class TestPlan:
     def test_from_a_rate(self, calib: Callable[..., Ran]) -> None:
         ran = calib(

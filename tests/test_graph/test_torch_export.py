@@ -221,7 +221,7 @@ def test_a_real_resnet18() -> None:
             {},
             ModelError,
             r"Branching takes its path by the values of a tensor \(.*torch_networks.py, line \d+: "
-            r"if x.sum\(\) > 0:\).*torch.where or torch.cond",
+            r"if x.sum\(\) > 0:\).*torch.where or torch.cond.*dynamo=False",
         ),
         (
             "Decomposed",
@@ -265,6 +265,13 @@ def test_a_real_resnet18() -> None:
             {},
             ModelError,
             r"Running Convolutions on images 1x1x8x8 failed: .* input\[1, 1, 8, 8\] to have 3 channels",
+        ),
+        (
+            "Text",
+            ["1x4", "1x4:int64"],
+            {},
+            ModelError,
+            r"scalar types: Long.*without a type is float32: .* as in --input ids:1x4:int64\.",
         ),
         (
             "Text",

@@ -72,6 +72,11 @@ def test_a_file(tmp_path: Path) -> None:
         ("schema: 1\ngates: [{max_drop: 1%, precisions: [8]}]", "precisions is a list of names"),
         ("schema: 1\nalpha: low\ngates: [{max_drop: 1%}]", "line 2, key alpha: expected a number"),
         ("schema: 1\nallow_undecided: 1\ngates: [{max_drop: 1%}]", "expected true or false, got 1"),
+        (
+            "schema: 1\nbaseline: 3\ngates: [{max_drop: 1%}]",
+            "line 2, key baseline: expected the path of a file",
+        ),
+        ("schema: 1\nbaseline: [a, b]\ngates: [{max_drop: 1%}]", "key baseline: expected one file, got 2"),
         ("schema: 1\ngate: [{max_drop: 1%}]", "Unknown key 'gate'. Did you mean 'gates'?"),
         ("schema: 1\nschema: 1", "key 'schema' is on line 1 already"),
         ("- 1", "expected 'key: value' lines"),

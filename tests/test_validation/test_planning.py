@@ -84,6 +84,12 @@ class TestPilot:
         assert plan.cautious_samples > plan.samples
         assert plan.source == "pilot: INT8 on 360 samples, 13 disagree"
 
+    def test_int8_is_planned_for_where_fp16_disagrees_as_often(self) -> None:
+        pilot = made.classifier()
+        fp32, fp16, int8 = pilot.runs
+        alike = replace(pilot, runs=(fp32, fp16, replace(int8, predictions=fp16.predictions)))
+        assert pilot_table(alike)[0].label == "INT8"
+
     def test_a_named_run(self) -> None:
         plan = plan_samples(margin=0.01, pilot=made.classifier(), run="FP16")
         assert plan.disagreement == 0
