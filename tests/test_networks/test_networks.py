@@ -141,7 +141,10 @@ def test_what_has_no_int8_is_left_in_float_and_counted(
 ) -> None:
     graph = exported(name).proto.graph
     result = quantized(name, "entropy", "tensorrt-8.6")
-    expected = Counter(node.op_type for node in graph.node if node.op_type in NEVER_INT8)
+    # A feature pyramid's Resize of nearest values hands on the pair of the map that a convolution reads too.
+    moving = {name for pair in result.pairs if "branch through Resize" in pair.rule for name in pair.readers}
+    expected = Counter(n.op_type for n in graph.node if n.op_type in NEVER_INT8 and n.name not in moving)
+    assert moving or name != "faster_rcnn"
     counted: Counter[str] = Counter()
     for group in result.explanation.float_groups:
         if group.op in NEVER_INT8:
