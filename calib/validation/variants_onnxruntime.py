@@ -15,7 +15,7 @@ from calib.validation.variants import Variant
 from calib.wording import counted
 
 if TYPE_CHECKING:
-    from calib.graph import OnnxModel, QuantizedModel
+    from calib.graph import HalfModel, OnnxModel, QuantizedModel
     from calib.graph.transposed import ConvTranspose
 
 __all__ = ["make", "make_reference", "make_simulation"]
@@ -102,7 +102,19 @@ def _half(model: OnnxModel, calibrations: Sequence[Calibration], threads: int | 
     source = "without ranges" if ranges is None else f"by the ranges of {ranges.path.name}"
     nodes = f"{counted(half.converted, 'node[s]')}, {len(half.kept)} kept in float32"
     description = f"Converted from FP32 {source}: {nodes}; {runner.note}."
-    return _variant(RunName("fp16"), runner, description)
+    return _variant(RunName("fp16"), runner, description, warnings=_mostly_float32(half, source))
+
+
+def _mostly_float32(half: HalfModel, source: str) -> tuple[str, ...]:
+    """That FP16 is FP32 for the most part, and so nearer to it than an FP16 engine would be."""
+    if len(half.kept) <= half.converted:
+        return ()
+    first = half.kept[0]
+    return (
+        f"FP16 {source} keeps {len(half.kept)} of {counted(len(half.kept) + half.converted, 'node[s]')} in "
+        f"float32, for one {first.op} {first.node}: {first.reason}. If its ranges are far too large, the "
+        "calibration's data are scaled otherwise than the model wants them (calib data check).",
+    )
 
 
 def _largest(calibrations: Sequence[Calibration]) -> Calibration | None:

@@ -442,3 +442,21 @@ def test_results_differ_only_in_what_was_measured(work: Path) -> None:
         return replace(results, runs=runs, created="")
 
     assert still(run(work, latency_count=0)) == still(run(work, latency_count=0))
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.0, False), (1e6, True)])
+def test_fp16_that_is_fp32_for_the_most_part_is_told(tmp_path: Path, factor: float, told: bool) -> None:
+    """Ranges of data that were scaled otherwise put every node beyond 65504: little is left of FP16."""
+    path = save(conv_relu_gemm(), tmp_path / "net.onnx")
+    x = samples(24, 3, 8, 8)
+    calibrate(path, from_arrays("as trained", {"x": x * factor}), method="minmax", out=tmp_path / "net.cache")
+    results = validate(
+        path,
+        from_arrays("noise", {"x": x}),
+        cache=tmp_path / "net.cache",
+        precisions=["fp16"],
+        latency_count=0,
+    )
+    warnings = [text for text in results.warnings if text.startswith("FP16 by the ranges of net.cache keeps")]
+    assert len(warnings) == told
+    assert not told or "nodes in float32, for one Conv" in warnings[0]
