@@ -27,7 +27,8 @@ __all__ = ["Ability", "Checkup", "GpuPrecisions", "examine"]
 
 _REPORT = (("altair", "report"), ("jinja2", "report"), ("vl_convert", "report"))
 _ONNXRUNTIME = (("onnxruntime", "onnxruntime"),)
-_TORCH = (("torch", "torch"), ("torchvision", "torch"))
+_TORCH = (("torch", "torch"),)
+_PILLOW = (("PIL", "images"),)
 _TENSORRT = (("tensorrt", "tensorrt"),)
 _RTX = (("tensorrt_rtx", "tensorrt-rtx"),)
 _PYCUDA = (("pycuda.driver", "tensorrt"),)
@@ -49,8 +50,8 @@ class _Use:
 
 _USES = (
     _Use("calib demo", "cli/demo", _ONNXRUNTIME + _REPORT, extra="cpu"),
-    _Use("calib export", "cli/export", _TORCH[:1]),
-    _Use("calib data show", "cli/data", (("PIL", "images"),)),
+    _Use("calib export", "cli/export", _TORCH),
+    _Use("calib data show", "cli/data", _PILLOW),
     _Use("calib calibrate", "cli/calibrate", _ONNXRUNTIME),
     _Use(
         "calib calibrate --native",
@@ -65,14 +66,14 @@ _USES = (
     _Use("calib inspect ENGINE", "cli/inspect", _TENSORRT + _PYCUDA, gpu=True),
     _Use("calib validate --runner onnxruntime", "cli/validate", _ONNXRUNTIME),
     _Use("calib validate --runner tensorrt", "runners/tensorrt", _TENSORRT + _PYCUDA, gpu=True),
-    _Use("calib validate --runner pytorch", "runners/pytorch", _TORCH[:1]),
+    _Use("calib validate --runner pytorch", "runners/pytorch", _TORCH),
     _Use("calib report", "cli/report", _REPORT),
     _Use("calib check", "cli/check"),
     _Use("calib compare", "cli/compare"),
     _Use("calib sensitivity", "cli/sensitivity", _ONNXRUNTIME),
     _Use("calib tune", "cli/tune", _ONNXRUNTIME),
     _Use("calib cache", "cli/cache"),
-    _Use("recipes with source: images", "data/sources/images", _TORCH),
+    _Use("recipes with source: images", "data/sources/images", _PILLOW),
     _Use("recipes with source: text", "data/sources/text", (("tokenizers", "text"),)),
     _Use("recipes with task: detection", "validation/tasks/detection", (("pycocotools", "coco"),)),
 )

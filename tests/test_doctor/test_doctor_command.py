@@ -85,6 +85,16 @@ def test_these_need_nothing_more(what: str) -> None:
     assert one(what, dict.fromkeys(HERE, "not installed"), NO_GPU).able
 
 
+@pytest.mark.parametrize("what", ["recipes with source: images", "calib data show"])
+def test_images_need_pillow_alone(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    monkeypatch.setattr(checkup, "_has", lambda part: True)
+    for missing in ("torch", "torchvision", "PIL"):
+        monkeypatch.setattr(checkup, "_absent", {missing: "not installed"}.get)
+        found = one(what, {}, NO_GPU)
+        assert found.able is (missing != "PIL")
+    assert found.install == "pip install 'int8-calib[images]'"
+
+
 def test_modules_that_were_not_tried_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkup, "_has", lambda part: True)
     monkeypatch.setattr(
