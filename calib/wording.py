@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["counted", "inflected", "suggestion"]
+__all__ = ["counted", "inflected", "sentence", "suggestion"]
 
 _FORMS = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")
 
@@ -32,6 +32,15 @@ def counted(number: int, words: str) -> str:
     ('1 sample', '0 boxes', '1285 entries')
     """
     return f"{number} {inflected(number, words)}"
+
+
+def sentence(text: str) -> str:
+    """A message that begins small as a sentence: with a capital, and one full stop.
+
+    >>> sentence("the weights have changed"), sentence("it has no entries.")
+    ('The weights have changed.', 'It has no entries.')
+    """
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
 
 
 def suggestion(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:

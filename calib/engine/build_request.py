@@ -7,7 +7,7 @@ from typing import get_args
 
 from calib.engine.api import FLAVOURS
 from calib.errors import UsageError
-from calib.graph.transposed import ConvTranspose
+from calib.graph.targets import Treatment
 
 __all__ = ["PRECISIONS", "ROUTES", "BuildRequest"]
 
@@ -63,7 +63,7 @@ class BuildRequest:
     def __post_init__(self) -> None:
         _check_choice("--precision", self.precision, PRECISIONS)
         _check_choice("--route", self.route, ROUTES)
-        _check_choice("--conv-transpose", self.conv_transpose, get_args(ConvTranspose))
+        _check_choice("--conv-transpose", self.conv_transpose, get_args(Treatment))
         _check_choice("--flavour", self.flavour, tuple(FLAVOURS))
         if self.level is not None and self.level not in _LEVELS:
             raise UsageError(f"--level must be {_LEVELS[0]} to {_LEVELS[-1]}, got {self.level}.")

@@ -9,6 +9,7 @@ from typing import Any
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
 from calib.errors import EngineError, UsageError, first_names
+from calib.graph.targets import stays_float
 from calib.wording import counted
 
 __all__ = ["floats_transposed", "keep_layers_float"]
@@ -74,9 +75,8 @@ def floats_transposed(chosen: str, flavour: str, version: str) -> bool:
     >>> floats_transposed("auto", "tensorrt_rtx", "1.7.1")
     False
     """
-    if chosen != "auto":
-        return chosen == "float"
-    return flavour == "tensorrt" and int(version.split(".")[0]) < _SOUND_SINCE
+    unsound = flavour == "tensorrt" and int(version.split(".")[0]) < _SOUND_SINCE
+    return stays_float("--conv-transpose", chosen, unsound)
 
 
 def _matching(network: Any, pattern: str) -> list[Any]:

@@ -16,7 +16,8 @@ from calib.engine.build_request import BuildRequest
 from calib.errors import CacheError, EngineError, ModelError, UsageError, first_names
 from calib.graph import OnnxModel, convert_float16, find_target, quantize_model
 from calib.graph.cache_model import compare_names, lint_provenance, name_faults
-from calib.graph.transposed import ConvTranspose
+from calib.graph.explanation import left_in_words
+from calib.graph.targets import Treatment
 from calib.wording import counted
 
 __all__ = ["Prepared", "Scales", "check_scales", "prepare", "target_of"]
@@ -215,16 +216,14 @@ def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
         request.keep_float,
         target=target,
         float_type="fp16" if typed else "fp32",
-        conv_transpose=cast(ConvTranspose, request.conv_transpose),
+        conv_transpose=cast(Treatment, request.conv_transpose),
     )
     notes.append(
         f"{counted(len(result.activations), 'activation[s]')} quantized by Q/DQ nodes, in the form "
         f"for {target}"
     )
     if result.left_float:
-        left = [f"{found.node} ({found.reason})" for found in result.left_float]
-        more = f"; and {len(left) - 5} more" if len(left) > 5 else ""
-        notes.append(f"{counted(len(left), 'quantizable node[s]')} in float: {'; '.join(left[:5])}{more}")
+        notes.append(left_in_words(result.left_float))
     if typed:
         notes.append(f"{api.title} has no FP16 flag: the rest was converted to FP16")
     elif not request.half:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import onnx
 
 from calib.graph.folding import with_constant_weights
 from calib.graph.graph_view import GraphView
 from calib.graph.intake import OnnxModel
 
-__all__ = ["Attention", "attention_in_float", "count_attention"]
-
-Attention = Literal["auto", "int8", "float"]
-"""What becomes of the multiplications of a network with attention; "auto" is the target's."""
+__all__ = ["attention_in_float", "count_attention"]
 
 _THROUGH = ("Dropout", "Cast", "Identity")
 _FEW_CHANNELS = 4

@@ -16,6 +16,7 @@ from calib.graph.dependence import data_dependent_outputs
 from calib.graph.infinite_masks import infinite_masks
 from calib.graph.intake import OnnxModel
 from calib.graph.subgraphs import all_graphs, inner_graphs
+from calib.wording import sentence
 
 __all__ = [
     "NameComparison",
@@ -115,7 +116,7 @@ def name_faults(comparison: NameComparison, model: OnnxModel) -> list[str]:
         comparison: The names beside the model's.
         model: The model.
     """
-    faults = [finding.message[0].upper() + finding.message[1:] for finding in _no_match(comparison, model)]
+    faults = [sentence(finding.message) for finding in _no_match(comparison, model)]
     if comparison.only_cache:
         hints = [f"{name} (did you mean {near!r}?)" for name, near in comparison.nearest.items()]
         others = [name for name in comparison.only_cache if name not in comparison.nearest]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,7 +18,9 @@ from calib.graph.shared_scales import SharedScale
 from calib.graph.subgraphs import nodes_inside
 from calib.wording import counted, inflected
 
-__all__ = ["Explanation", "FloatGroup", "Subgraph", "explain_float", "explanation_notes"]
+__all__ = ["Explanation", "FloatGroup", "Subgraph", "explain_float", "explanation_notes", "left_in_words"]
+
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,17 @@ def _inside(node: onnx.NodeProto, graph: GraphView) -> Iterator[onnx.NodeProto]:
     for inner in called.node if called is not None else ():
         yield inner
         yield from _inside(inner, graph)
+
+
+def left_in_words(left: Sequence[LeftFloat]) -> str:
+    """How many nodes that could run in INT8 do not, and of the first few why.
+
+    >>> left_in_words([LeftFloat("head", "Gemm", "no scale for its input 'x'")])
+    "1 quantizable node in float: head (no scale for its input 'x')"
+    """
+    named = "; ".join(f"{found.node} ({found.reason})" for found in left[:_NAMED])
+    rest = f"; and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    return f"{counted(len(left), 'quantizable node[s]')} in float: {named}{rest}"
 
 
 def explanation_notes(explanation: Explanation) -> Iterator[str]:

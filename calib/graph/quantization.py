@@ -6,15 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 import onnx
 
 from calib.calibrators import CalibrationCache, read_sidecar
 from calib.calibrators.amax import amax_of
-from calib.errors import CacheError, ModelError, UsageError, first_names
+from calib.errors import CacheError, ModelError, first_names
 from calib.files import check_writable
-from calib.graph.attention import Attention
 from calib.graph.cache_model import compare_names, lint_provenance, name_faults
 from calib.graph.explanation import Explanation, explain_float, explanation_notes
 from calib.graph.external import check_model_path, write_model
@@ -26,9 +24,9 @@ from calib.graph.placement import LeftFloat, Plan, plan_placement
 from calib.graph.qdq_writer import Pair, QdqWriter
 from calib.graph.quantizable import quantizable
 from calib.graph.subgraphs import nodes_inside
-from calib.graph.targets import DEFAULT_TARGET, FloatType, find_target, typed_target
-from calib.graph.transposed import ConvTranspose
+from calib.graph.targets import DEFAULT_TARGET, FloatType, Treatment, find_target, stays_float, typed_target
 from calib.graph.validity import check_valid
+from calib.wording import sentence
 
 __all__ = ["Pair", "QuantizedModel", "quantize", "quantize_model"]
 
@@ -79,8 +77,8 @@ def quantize(
     target: str = DEFAULT_TARGET,
     share_scales: bool = False,
     float_type: FloatType = "fp32",
-    attention: Attention = "auto",
-    conv_transpose: ConvTranspose = "auto",
+    attention: Treatment = "auto",
+    conv_transpose: Treatment = "auto",
 ) -> QuantizedModel:
     """Writes the scales of a calibration cache into a model as Q/DQ nodes.
 
@@ -139,12 +137,8 @@ def quantize(
 def _refuse_misfit(model: OnnxModel, fit: _Fit, faults: Sequence[str]) -> None:
     if faults:
         raise CacheError(
-            f"The cache does not fit {model.path}. {' '.join((*map(_sentence, faults), fit.summary))}"
+            f"The cache does not fit {model.path}. {' '.join((*map(sentence, faults), fit.summary))}"
         )
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
 
 
 @dataclass(frozen=True)
@@ -159,7 +153,7 @@ def _fit(model: OnnxModel, cache: CalibrationCache, path: str | os.PathLike[str]
     names = compare_names(cache, model)
     sidecar = None if path is None else read_sidecar(path)
     # That it is another model's is what explains the rest.
-    faults = [_sentence(found.message) for found in (lint_provenance(sidecar, model) if sidecar else ())]
+    faults = [sentence(found.message) for found in (lint_provenance(sidecar, model) if sidecar else ())]
     faults += name_faults(names, model)
     spoiled = [f"{name} ({why})" for name, why in cache.unusable.items() if why not in _NO_DAMAGE]
     if spoiled:
@@ -175,8 +169,8 @@ def quantize_model(
     target: str = DEFAULT_TARGET,
     share_scales: bool = False,
     float_type: FloatType = "fp32",
-    attention: Attention = "auto",
-    conv_transpose: ConvTranspose = "auto",
+    attention: Treatment = "auto",
+    conv_transpose: Treatment = "auto",
 ) -> QuantizedModel:
     """Adds Q/DQ nodes to a model: symmetric INT8, zero points 0, weights per channel, bias in float.
 
@@ -210,8 +204,8 @@ def quantize_model(
         cache,
         keep_float,
         share=share_scales,
-        float_attention=_in_float("--attention", attention, form.float_attention),
-        float_conv_transpose=_in_float("--conv-transpose", conv_transpose, form.float_conv_transpose),
+        float_attention=stays_float("--attention", attention, form.float_attention),
+        float_conv_transpose=stays_float("--conv-transpose", conv_transpose, form.float_conv_transpose),
         half=source.half,
     )
     if not plan.weights:
@@ -230,14 +224,6 @@ def quantize_model(
     notes = (*source.notes, *explanation_notes(explanation))
     quantized = QuantizedModel(result, pairs, left, notes, explanation, form.name)
     return _with_half_rest(quantized, cache) if half else quantized
-
-
-def _in_float(option: str, chosen: str, by_target: bool) -> bool:
-    """Whether what an option is about stays in float; all such options have the same words."""
-    choices = get_args(Attention)
-    if chosen not in choices:
-        raise UsageError(f"{option} must be one of {', '.join(choices)}, got {chosen!r}.")
-    return by_target if chosen == "auto" else chosen == "float"
 
 
 def _with_half_rest(quantized: QuantizedModel, cache: Mapping[str, float]) -> QuantizedModel:

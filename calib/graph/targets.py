@@ -9,12 +9,24 @@ from typing import Literal, get_args
 from calib.errors import UsageError
 from calib.wording import suggestion
 
-__all__ = ["DEFAULT_TARGET", "TARGETS", "FloatType", "Target", "find_target", "typed_target"]
+__all__ = [
+    "DEFAULT_TARGET",
+    "TARGETS",
+    "FloatType",
+    "Target",
+    "Treatment",
+    "find_target",
+    "stays_float",
+    "typed_target",
+]
 
 DEFAULT_TARGET = "tensorrt-8.6"
 
 FloatType = Literal["fp32", "fp16"]
 """Type of what is not INT8 in a Q/DQ model."""
+
+Treatment = Literal["auto", "int8", "float"]
+"""What becomes of nodes that some targets leave in float; "auto" is the target's."""
 
 _HALF_SCALES = 19
 
@@ -108,6 +120,26 @@ _ALL = (
 
 TARGETS = MappingProxyType({target.name: target for target in _ALL})
 """Name → target."""
+
+
+def stays_float(option: str, chosen: str, by_target: bool) -> bool:
+    """Whether nodes stay in float.
+
+    Args:
+        option: What chooses it, for messages.
+        chosen: A ``Treatment``.
+        by_target: Whether they do where the target decides.
+
+    Raises:
+        UsageError: There is no such treatment.
+
+    >>> stays_float("--attention", "auto", True), stays_float("--attention", "int8", True)
+    (True, False)
+    """
+    choices = get_args(Treatment)
+    if chosen not in choices:
+        raise UsageError(f"{option} must be one of {', '.join(choices)}, got {chosen!r}.")
+    return by_target if chosen == "auto" else chosen == "float"
 
 
 def find_target(name: str) -> Target:

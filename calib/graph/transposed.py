@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from calib.graph.graph_view import GraphView
 from calib.graph.intake import OnnxModel
 
-__all__ = ["ConvTranspose", "count_transposed", "transposed_in_float"]
-
-ConvTranspose = Literal["auto", "int8", "float"]
-"""What becomes of transposed convolutions; "auto" is the target's."""
+__all__ = ["count_transposed", "transposed_in_float"]
 
 _REASON = (
     "TensorRT 8.6 fails on transposed convolutions with an INT8 output, or computes something else; "

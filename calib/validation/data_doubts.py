@@ -16,7 +16,7 @@ from calib.graph import FeedBuilder, OnnxModel, TensorSpec
 from calib.validation.batch_norms import FirstConv, NormFit
 from calib.validation.classification import baseline_warnings
 from calib.validation.data_probe import Preparation, Probe, better_than, rank
-from calib.wording import counted
+from calib.wording import counted, sentence
 
 __all__ = ["Subject", "check_fit", "check_model"]
 
@@ -96,7 +96,7 @@ def check_fit(model: OnnxModel, reading: Reading) -> list[Finding]:
             builder.feeds(batch.filled(model.fixed_batch or 0))
         except DatasetError as error:
             return [Finding("input-misfit", "error", str(error), (name,), _axes(model, batch))]
-    return [Finding("converted", "note", f"{note[0].upper()}{note[1:]}.") for note in builder.notes]
+    return [Finding("converted", "note", sentence(note)) for note in builder.notes]
 
 
 def _axes(model: OnnxModel, batch: Batch) -> str:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from calib.engine.build_request import ROUTES
 from calib.errors import UsageError
-from calib.graph.transposed import ConvTranspose
+from calib.graph.targets import Treatment
 
 __all__ = ["EngineOptions"]
 
@@ -57,7 +57,7 @@ class EngineOptions:
         for option, value, known in (
             ("--route", self.route, _ROUTES),
             ("--rest", self.rest, _RESTS),
-            ("--conv-transpose", self.conv_transpose, get_args(ConvTranspose)),
+            ("--conv-transpose", self.conv_transpose, get_args(Treatment)),
         ):
             if value not in known:
                 raise UsageError(f"{option} must be one of {', '.join(known)}, got {value!r}.")

@@ -14,7 +14,7 @@ from calib.validation.variants import Variant
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel
-    from calib.graph.transposed import ConvTranspose
+    from calib.graph.targets import Treatment
 
 __all__ = ["Simulations", "simulate", "simulation_sentence"]
 
@@ -55,7 +55,7 @@ def simulate(
     return found
 
 
-def _conv_transpose(options: Options, built: Sequence[Variant]) -> ConvTranspose:
+def _conv_transpose(options: Options, built: Sequence[Variant]) -> Treatment:
     """What transposed convolutions are in the engines, which come of one TensorRT and the same options."""
     from calib.engine.float_layers import floats_transposed
 

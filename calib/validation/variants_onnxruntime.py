@@ -16,7 +16,7 @@ from calib.wording import counted
 
 if TYPE_CHECKING:
     from calib.graph import HalfModel, OnnxModel, QuantizedModel
-    from calib.graph.transposed import ConvTranspose
+    from calib.graph.targets import Treatment
 
 __all__ = ["make", "make_reference", "make_simulation"]
 
@@ -61,7 +61,7 @@ def make_reference(model: OnnxModel, options: Options) -> Variant:
 
 
 def make_simulation(
-    model: OnnxModel, calibration: Calibration, options: Options, conv_transpose: ConvTranspose = "int8"
+    model: OnnxModel, calibration: Calibration, options: Options, conv_transpose: Treatment = "int8"
 ) -> Variant:
     """The simulation of INT8 that an engine of the same scales is compared with.
 
@@ -192,12 +192,6 @@ def _in_float_for_tensorrt_8(model: OnnxModel) -> tuple[str, ...]:
 
 
 def _left_in_float(label: str, quantized: QuantizedModel) -> tuple[str, ...]:
-    if not quantized.left_float:
-        return ()
-    shown = "; ".join(f"{left.node} ({left.reason})" for left in quantized.left_float[:5])
-    more = len(quantized.left_float) - 5
-    rest = f"; and {more} more" if more > 0 else ""
-    return (
-        f"{label} leaves {counted(len(quantized.left_float), 'quantizable node[s]')} in float: "
-        f"{shown}{rest}.",
-    )
+    from calib.graph.explanation import left_in_words
+
+    return (f"{label} leaves {left_in_words(quantized.left_float)}.",) if quantized.left_float else ()
