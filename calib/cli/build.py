@@ -70,7 +70,7 @@ def build_command(
         str,
         typer.Option(
             help="Transposed convolutions of INT8 engines: int8, float, or auto: float before TensorRT 10, "
-            "which builds wrong engines, or none, where their output is INT8."
+            "which builds no engine above level 0 where their output is INT8."
         ),
     ] = "auto",
     timing_cache: Annotated[

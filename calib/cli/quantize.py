@@ -41,9 +41,9 @@ def quantize_command(
     share_scales: Annotated[
         bool,
         typer.Option(
-            "--shared-scales/--own-scales",
-            help="One scale for tensors that Concat, MaxPool, Reshape and the like join, or the cache's. "
-            "Check the engine's outputs: TensorRT 8.6.0 got a U-Net with shared scales wrong.",
+            "--shared-scales",
+            help="One scale for all tensors that Concat, MaxPool, Reshape and the like join, up to 16 times "
+            "apart; by default for those alone that several branches read, up to twice apart.",
         ),
     ] = False,
     float_type: Annotated[
@@ -63,8 +63,8 @@ def quantize_command(
     conv_transpose: Annotated[
         str,
         typer.Option(
-            help="Transposed convolutions: int8, float, or auto: float for tensorrt-8.6, which builds wrong "
-            "engines, or none, where their output is INT8."
+            help="Transposed convolutions: int8, float, or auto: float for tensorrt-8.6, which builds no "
+            "engine above level 0 where their output is INT8."
         ),
     ] = "auto",
     explain: Annotated[

@@ -68,7 +68,7 @@ _ConvTranspose = Annotated[
     str,
     typer.Option(
         help="Transposed convolutions of INT8 engines: int8, float, or auto: float before TensorRT 10, which "
-        "builds wrong engines, or none, where their output is INT8."
+        "builds no engine above level 0 where their output is INT8."
     ),
 ]
 _Rest = Annotated[str, typer.Option(help="What else INT8 engines may compute in: fp16 or fp32.")]

@@ -115,6 +115,11 @@ class Api:
         return self.flavour == "tensorrt" and self.release < (10, 0, 0)
 
     @property
+    def wrong_layers(self) -> bool:
+        """Whether an engine may have the layers that ``calib.engine.wrong_layers`` looks for."""
+        return self.flavour == "tensorrt" and self.release < (10, 0, 0)
+
+    @property
     def title(self) -> str:
         """Name and version for messages: "TensorRT 8.6.0"."""
         return f"{'TensorRT' if self.flavour == 'tensorrt' else 'TensorRT-RTX'} {self.version}"

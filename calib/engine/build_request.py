@@ -37,7 +37,8 @@ class BuildRequest:
         keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8; or, with
             "fp16", that stay in FP32.
         conv_transpose: What becomes of transposed convolutions in INT8 engines: "int8", "float", or "auto":
-            float before TensorRT 10, which builds wrong engines, or none, where their output is INT8.
+            float before TensorRT 10, which builds none above level 0 where their output is INT8.
+        float_nodes: Names of nodes that do not become INT8 either, since TensorRT gets them wrong there.
         flavour: "tensorrt" or "tensorrt_rtx".
         device: Number of the GPU.
         compute_capability: The GPU that TensorRT-RTX builds for, such as (8, 6); None for the one that is
@@ -56,6 +57,7 @@ class BuildRequest:
     hardware_compatible: bool = False
     keep_float: tuple[str, ...] = ()
     conv_transpose: str = "auto"
+    float_nodes: tuple[str, ...] = ()
     flavour: str = "tensorrt"
     device: int = 0
     compute_capability: tuple[int, int] | None = None

@@ -20,6 +20,7 @@ from calib.engine.engine_file import BuildRecord, Engine
 from calib.engine.network_source import hash_network, open_source, with_free_sizes, with_whole_shapes
 from calib.engine.preparation import Prepared, Scales, prepare
 from calib.engine.shapes import InputRange, ShapesLike, resolve_shapes
+from calib.engine.sound_builds import avoidable_nodes, build_soundly
 from calib.engine.target_device import TargetDevice, open_target
 from calib.engine.timing_cache import TimingCache, timing_cache_path
 from calib.errors import UsageError
@@ -74,7 +75,7 @@ def build(
         keep_float: Regular expressions of nodes, or of their outputs, that do not become INT8; or, with
             "fp16", that stay in FP32.
         conv_transpose: What becomes of transposed convolutions in INT8 engines: "int8", "float", or "auto":
-            float before TensorRT 10, which builds wrong engines, or none, where their output is INT8.
+            float before TensorRT 10, which builds none above level 0 where their output is INT8.
         calibrator: A calibrator of TensorRT in place of a cache.
         flavour: "tensorrt", or "tensorrt_rtx" for TensorRT-RTX, which builds without a GPU.
         device: Number of the GPU.
@@ -147,25 +148,41 @@ class _Build:
         self._engines = EngineCache(engine_cache) if engine_cache is not None else None
 
     def run(self, api: Api, shapes: ShapesLike) -> Engine:
-        ranges, shape_notes = resolve_shapes(self._model, shapes)
-        prepared = prepare(api, self._request, self._model, self._scales)
-        model, notes = with_free_sizes(prepared.model), (*shape_notes, *prepared.notes)
-        if api.whole_shapes:
-            model = with_whole_shapes(model)
-        prepared = replace(prepared, model=model, notes=notes)
+        ranges, notes = resolve_shapes(self._model, shapes)
+        prepared = self._prepare(api, self._request, notes)
         with open_target(api, self._request) as device:
             key = self._key(api, prepared, ranges, device)
             found = self._engines.find(key) if self._engines is not None and key else None
             return found or self._build(api, prepared, ranges, device, key)
+
+    def _prepare(self, api: Api, request: BuildRequest, notes: Sequence[str]) -> Prepared:
+        prepared = prepare(api, request, self._model, self._scales)
+        model = with_free_sizes(prepared.model)
+        if api.whole_shapes:
+            model = with_whole_shapes(model)
+        return replace(prepared, model=model, notes=(*notes, *prepared.notes))
 
     def _build(
         self, api: Api, prepared: Prepared, ranges: tuple[InputRange, ...], device: TargetDevice, key: str
     ) -> Engine:
         timing, notes = self._timing(api, device)
         start = time.perf_counter()
-        with open_source(prepared.model, self._unchanged(prepared)) as source:
-            job = BuildJob(prepared.model, source, self._request, ranges, device, prepared.scales, timing)
-            built = run_builder(api, job)
+
+        def run(prepared: Prepared, request: BuildRequest) -> BuiltPlan:
+            with open_source(prepared.model, self._unchanged(prepared)) as source:
+                job = BuildJob(prepared.model, source, request, ranges, device, prepared.scales, timing)
+                return run_builder(api, job)
+
+        def again(nodes: tuple[str, ...]) -> BuiltPlan:
+            request = replace(self._request, float_nodes=nodes)
+            return run(self._prepare(api, request, ()), request)
+
+        built = run(prepared, self._request)
+        if api.wrong_layers and self._request.quantized:
+            # A calibrator has had its batches.
+            can = frozenset() if prepared.scales.calibrator is not None else avoidable_nodes(self._model)
+            built, more = build_soundly(api, device, built, again, can)
+            notes += more
         seconds = time.perf_counter() - start
         record = self._record(api, prepared, ranges, device, key, built, seconds)
         record = replace(record, notes=(*record.notes, *notes))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from calib.engine.fusion import Fusion, describe_fusion, node_label
 from calib.engine.inspector import EngineLayer
 from calib.engine.why_not_int8 import FloatLayer, explain_float_layers, uses_pairs
+from calib.engine.wrong_layers import find_wrong_layers
 
 if TYPE_CHECKING:
     from calib.graph import OnnxModel
@@ -97,8 +98,16 @@ def summarize_layers(
         float_layers=explain_float_layers(layers, model, scales) if meant else (),
         fusion=describe_fusion(layers, model),
         slowest=_slowest(layers, shares),
-        notes=(*_notes(layers, times_ms, shares), *_of_another_model(layers, model)),
+        notes=(*_notes(layers, times_ms, shares), *_of_another_model(layers, model), *_wrong(layers)),
     )
+
+
+def _wrong(layers: Sequence[EngineLayer]) -> Iterator[str]:
+    for found in find_wrong_layers(layers):
+        yield (
+            f"{found}: TensorRT 8.6.0 computes something else there. calib validate --runner tensorrt "
+            "compares an INT8 engine with its simulation; calib build builds such engines again."
+        )
 
 
 def _shares(layers: Sequence[EngineLayer], times_ms: Mapping[str, float]) -> dict[str, float]:

@@ -20,7 +20,7 @@ _SOUND_SINCE = 10
 
 
 def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest) -> tuple[str, ...]:
-    """Binds layers to FP32, or to FP16 where INT8's rest is FP16: by ``--keep-float``, and transposed ones.
+    """Binds layers to FP32, or to FP16 where the rest is FP16: by ``--keep-float``, and some that must be.
 
     Args:
         api: TensorRT with precisions of layers.
@@ -38,7 +38,8 @@ def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest
     wanted = {pattern: _matching(network, pattern) for pattern in request.keep_float}
     floats = request.quantized and floats_transposed(request.conv_transpose, api.flavour, api.version)
     transposed = list(_transposed(network)) if floats else []
-    if not wanted and not transposed:
+    faulty = [layer for layer in _layers(network) if layer.name in request.float_nodes]
+    if not wanted and not transposed and not faulty:
         return ()
     if not api.has("layer_precision"):
         raise EngineError(
@@ -49,15 +50,15 @@ def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest
     half = request.quantized and request.half
     kind, kept = api.trt.DataType.HALF if half else api.trt.DataType.FLOAT, "FP16" if half else "FP32"
     notes = []
+    _bound(api, faulty, kind)
     if request.keep_float:
         bound = {name for pattern, layers in wanted.items() for name in _keep(api, pattern, layers, kind)}
         notes.append(f"{counted(len(bound), 'layer[s]')} kept in {kept} by --keep-float")
     if transposed:
         count = len(_bound(api, transposed, kind))
         notes.append(
-            f"{counted(count, 'transposed convolution[s]')} kept in {kept}: with an INT8 output "
-            "TensorRT 8 fails on them, "
-            "or computes something else (--conv-transpose)"
+            f"{counted(count, 'transposed convolution[s]')} kept in {kept}: with an INT8 output TensorRT 8 "
+            "builds nothing above level 0 (--conv-transpose)"
         )
     return tuple(notes)
 

@@ -14,7 +14,7 @@ from calib.files import read_bounded
 if TYPE_CHECKING:
     from calib.engine.api import Api
 
-__all__ = ["is_engine", "read_layers", "read_times", "set_usual_shapes"]
+__all__ = ["inspect_plan", "is_engine", "read_layers", "read_times", "set_usual_shapes"]
 
 _GZIP = b"\x1f\x8b"
 
@@ -68,24 +68,47 @@ def is_engine(source: Path) -> bool:
 
 
 def _of_engine(source: Path, host_code: bool) -> tuple[EngineLayer, ...]:
-    from calib.engine.api import capture_log, load_api
+    from calib.engine.api import load_api
     from calib.engine.engine_file import Engine
-    from calib.engine.loading import load_engine
     from calib.engine.memory import open_device
 
     made = Engine.load(source)
-    api = load_api(made.record.flavour)
     with open_device() as device:
-        log = capture_log(api)
-        runtime, engine = load_engine(
-            api, made.plan, log, origin=str(source), here=device.name, host_code=host_code
+        return inspect_plan(
+            load_api(made.record.flavour),
+            made.plan,
+            origin=str(source),
+            here=device.name,
+            host_code=host_code,
         )
-        context = engine.create_execution_context()
-        if context is None:
-            raise EngineError(f"{api.title} can make no context of {source}: the GPU's memory may not do.")
-        set_usual_shapes(api, engine, context)
-        layers = inspect_engine(api, engine, context)
-        del context, engine, runtime
+
+
+def inspect_plan(
+    api: Api, plan: bytes, *, origin: str, here: str, host_code: bool
+) -> tuple[EngineLayer, ...]:
+    """The layers of a serialized engine, with the usual shapes. CUDA must have been started.
+
+    Args:
+        api: The engine's TensorRT.
+        plan: The serialized engine.
+        origin: Where it comes from, for messages.
+        here: The GPU that is here, for messages.
+        host_code: Lets a version-compatible engine run the runtime code it holds; for trusted ones only.
+
+    Raises:
+        EngineError: It cannot be loaded here, or tells nothing.
+    """
+    from calib.engine.api import capture_log
+    from calib.engine.loading import load_engine
+
+    log = capture_log(api)
+    runtime, engine = load_engine(api, plan, log, origin=origin, here=here, host_code=host_code)
+    context = engine.create_execution_context()
+    if context is None:
+        raise EngineError(f"{api.title} can make no context of {origin}: the GPU's memory may not do.")
+    set_usual_shapes(api, engine, context)
+    layers = inspect_engine(api, engine, context)
+    del context, engine, runtime
     return layers
 
 

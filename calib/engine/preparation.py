@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,7 +214,7 @@ def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
     result = quantize_model(
         model,
         scales.cache,
-        request.keep_float,
+        (*request.keep_float, *(f"^{re.escape(name)}$" for name in request.float_nodes)),
         target=target,
         float_type="fp16" if typed else "fp32",
         conv_transpose=cast(Treatment, request.conv_transpose),

@@ -2,20 +2,27 @@
 
 A pair stands on the input of an operator with a weight. Where a pooling or a Concat lies between, TensorRT
 moves the Q up through it, to a tensor that others read as well: each of them brings a Q of its own, and the
-tensor itself is written in float for all of them. With one pair on it, it is written in INT8 once.
+tensor itself is written in float for all of them. With one pair on it, it is written in INT8 once; and with
+one scale for it and for what a Concat makes of it, it is written where the Concat wants it, without a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+
+import onnx
 
 from calib.graph.graph_view import GraphView
 from calib.graph.operators import commutes, moved_outputs, moves
+from calib.graph.shared_scales import SharedScale
 
-__all__ = ["Place", "branch_places", "moved_pairs"]
+__all__ = ["Place", "branch_places", "handed_scales"]
 
 _COARSEST = 2.0
-"""A pair may be this much coarser than those that it stands before: they lose 6 dB, one bit, at most."""
+"""A scale may be this much coarser than the one that a tensor has in the cache: 6 dB, one bit, at most."""
+
+_BLOCK = 32
+"""Channels of a block of TensorRT's INT8 formats, at most (CHW32)."""
 
 Place = tuple[int, int]
 """Index of a node, and of its input."""
@@ -47,25 +54,107 @@ def branch_places(graph: GraphView, placed: Iterable[Place], kept: Iterable[int]
     return found
 
 
-def moved_pairs(tensor: str, graph: GraphView, pairs: Mapping[str, object]) -> list[str]:
-    """The tensors with a pair that hold values of a tensor alone, behind nodes of one input.
+def handed_scales(graph: GraphView, branching: Sequence[str], pairs: Container[str]) -> list[SharedScale]:
+    """One scale for each branching tensor and what its values come to, so that nothing is rescaled.
+
+    What only moves its values takes its scale. What a Concat makes of it and others has one scale with it
+    where these are near enough, the larger one. On an H200 a U-Net at batch 32 took 1.76 ms with that and
+    1.81 ms without, and its SQNR was the same (TensorRT 8.6.0; reports/tensorrt-8.6.md).
 
     Args:
-        tensor: The tensor.
-        graph: The graph.
+        graph: The graph, with the cache's scales.
+        branching: The tensors of ``branch_places``, in network order.
         pairs: Tensors with a pair.
+
+    Returns:
+        The groups of two tensors and more.
     """
-    found, behind = [], [tensor]
-    while behind:
-        moved = [name for place in graph.places[behind.pop()] for name in _moved_alone(place, graph)]
-        found += [name for name in moved if name in pairs]
-        behind += [name for name in moved if name not in pairs]
+    first: dict[str, str] = {}
+    joined = []
+    for tensor in branching:
+        alone, behind = _reached(tensor, graph, pairs)
+        # What another branching tensor hands on itself, as in a row of poolings, has that one's scale.
+        first.update(dict.fromkeys((tensor, *alone), first.get(tensor, tensor)))
+        joined += [(tensor, name) for name in behind]
+    groups = _Groups(graph.scales, first)
+    for tensor, name in joined:
+        groups.join(tensor, name)
+    found = []
+    for names, scale in groups.found():
+        ordered = tuple(sorted(names, key=lambda name: graph.producer.get(name, -1)))
+        found.append(SharedScale(scale, ordered, tuple(graph.scales[name] for name in ordered)))
     return found
 
 
-def _moved_alone(place: Place, graph: GraphView) -> list[str]:
-    node = graph.nodes[place[0]]
-    return moved_outputs(node) if moves(node, place[1]) and node.op_type != "Concat" else []
+def _reached(tensor: str, graph: GraphView, pairs: Container[str]) -> tuple[list[str], list[str]]:
+    """The tensors with a pair that hold values of a tensor alone, and those that a Concat puts them into."""
+    alone: list[str] = []
+    joined: list[str] = []
+    behind, seen = [(tensor, False)], {tensor}
+    while behind:
+        name, together = behind.pop()
+        for index, position in graph.places[name]:
+            node = graph.nodes[index]
+            mixed = together or node.op_type == "Concat"
+            for made in moved_outputs(node) if _hands_on(node, position, graph) else ():
+                if made in seen:
+                    continue
+                seen.add(made)
+                if made not in pairs:
+                    behind.append((made, mixed))
+                else:
+                    (joined if mixed else alone).append(made)
+    return alone, joined
+
+
+def _hands_on(node: onnx.NodeProto, position: int, graph: GraphView) -> bool:
+    """Whether what a node makes of an input may have the input's scale."""
+    return moves(node, position) and (node.op_type != "Concat" or _joins_blocks(node, graph))
+
+
+def _joins_blocks(node: onnx.NodeProto, graph: GraphView) -> bool:
+    """Whether a Concat puts whole blocks of channels together.
+
+    With one scale TensorRT writes each part where the Concat wants it, and the part's other readers read it
+    there: at once where it begins with a block, and by a copy in another format where it does not.
+    """
+    axis = next(attribute.i for attribute in node.attribute if attribute.name == "axis")
+    sizes = [graph.sizes(name) for name in node.input]
+    if axis < 0:
+        axis += max(map(len, sizes))
+    return axis == 1 and all(len(found) > 1 and found[1] and not found[1] % _BLOCK for found in sizes)
+
+
+class _Groups:
+    """Tensors with one scale: the largest of those that are not merely handed on."""
+
+    def __init__(self, scales: Mapping[str, float], first: Mapping[str, str]) -> None:
+        self._scales = scales
+        self._root = dict(first)
+        self._members: dict[str, list[str]] = {}
+        for name, origin in first.items():
+            self._members.setdefault(origin, []).append(name)
+        self._span = {
+            origin: (min(map(scales.__getitem__, names)), scales[origin])
+            for origin, names in self._members.items()
+        }
+
+    def join(self, tensor: str, joined: str) -> None:
+        """Makes one group of two tensors', where no tensor's scale becomes much coarser."""
+        one, two = self._root[tensor], self._root.setdefault(joined, joined)
+        members = self._members.setdefault(two, [two])
+        low, high = zip(self._span[one], self._span.setdefault(two, (self._scales[two],) * 2), strict=True)
+        if one == two or max(high) > _COARSEST * min(low):
+            return
+        self._root.update(dict.fromkeys(members, one))
+        self._members[one] += self._members.pop(two)
+        self._span[one] = min(low), max(high)
+
+    def found(self) -> Iterator[tuple[list[str], float]]:
+        """The groups of two and more, each with its scale."""
+        for root, names in self._members.items():
+            if len(names) > 1:
+                yield names, self._span[root][1]
 
 
 def _tensors(graph: GraphView) -> Iterator[str]:

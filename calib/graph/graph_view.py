@@ -81,9 +81,17 @@ class GraphView:
         """Whether a tensor is float16 and its pair has a float16 scale."""
         return self.half and self._types.get(tensor) == onnx.TensorProto.FLOAT16
 
-    @cached_property
+    def sizes(self, tensor: str) -> tuple[int | None, ...]:
+        """The sizes of a tensor, None where one is not fixed; none at all where they are not known."""
+        return self._inferred[1].get(tensor, ())
+
+    @property
     def _types(self) -> dict[str, int]:
-        return infer_tensors(self._proto)[0]
+        return self._inferred[0]
+
+    @cached_property
+    def _inferred(self) -> tuple[dict[str, int], dict[str, tuple[int | None, ...]]]:
+        return infer_tensors(self._proto)
 
     @cached_property
     def depth(self) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 Pairs go on the inputs of operators with a weight, and on the skip input of a residual Add, so that
 the Add fuses into the convolution before it. An average pooling between pairs gets one too, which
-spares the engine a dequantized copy, and so does a tensor that several quantized branches read.
+spares the engine a dequantized copy, and so do a tensor that several quantized branches read and what
+quantized layers hand to a transposed convolution in float.
 Nothing goes between a convolution and what TensorRT fuses into it. Pairs that TensorRT moves to one
 tensor get one scale. NVIDIA's developer guide, "Q/DQ Layer-Placement Recommendations".
 """
@@ -10,14 +11,14 @@ tensor get one scale. NVIDIA's developer guide, "Q/DQ Layer-Placement Recommenda
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
 
 from calib.errors import UsageError
 from calib.graph.attention import attention_in_float
-from calib.graph.branches import branch_places, moved_pairs
+from calib.graph.branches import branch_places, handed_scales
 from calib.graph.graph_view import GraphView, label
 from calib.graph.operators import WEIGHTED, adds_two
 from calib.graph.placement_rules import (
@@ -28,7 +29,7 @@ from calib.graph.placement_rules import (
     weighted_obstacle,
 )
 from calib.graph.shared_scales import SharedScale, concat_warnings, share_scales
-from calib.graph.transposed import transposed_in_float
+from calib.graph.transposed import rounded_inputs, transposed_in_float
 
 __all__ = ["LeftFloat", "Plan", "WeightSite", "nodes_kept", "plan_placement"]
 
@@ -105,19 +106,21 @@ def plan_placement(
     """
     graph = GraphView(proto, scales, half)
     kept = attention_in_float(graph) if float_attention else {}
-    kept.update(transposed_in_float(graph) if float_conv_transpose else {})
-    kept.update(nodes_kept(graph.nodes, keep_float))
+    transposed = transposed_in_float(graph) if float_conv_transpose else {}
+    kept_by_user = nodes_kept(graph.nodes, keep_float)
+    kept.update(transposed | kept_by_user)
     plan = Plan()
     _place_weighted(plan, graph, kept)
     _place_skips(plan, graph, kept)
     _place_pools(plan, graph, kept)
+    _place_rounded(plan, graph, [index for index in transposed if index not in kept_by_user])
     branching = _place_branches(plan, graph, kept)
     plan.half = frozenset(filter(graph.is_half, plan.activations))
     plan.scales = {tensor: scales[tensor] for tensor in plan.activations}
     if share:
         plan.shared, plan.warnings = share_scales(graph, plan.activations)
     else:
-        plan.shared = list(_hand_on_scales(plan, graph, branching))
+        plan.shared = handed_scales(graph, branching, plan.activations)
     plan.scales.update({tensor: group.scale for group in plan.shared for tensor in group.tensors})
     plan.warnings += concat_warnings(graph, plan.activations)
     return plan
@@ -159,6 +162,12 @@ def _place_pools(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
             placed.add((index, 0))
 
 
+def _place_rounded(plan: Plan, graph: GraphView, transposed: Sequence[int]) -> None:
+    placed = {place for places in plan.activations.values() for place in places}
+    for index, position in rounded_inputs(graph, transposed, placed, {site.node for site in plan.weights}):
+        plan.place(graph.nodes[index].input[position], index, position)
+
+
 def _place_branches(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> list[str]:
     """Gives tensors that several quantized branches read one pair; which they are, in network order."""
     placed = {place for places in plan.activations.values() for place in places}
@@ -167,21 +176,6 @@ def _place_branches(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> li
         for index, position in places:
             plan.place(tensor, index, position)
     return list(reversed(found))
-
-
-def _hand_on_scales(plan: Plan, graph: GraphView, branching: Sequence[str]) -> Iterator[SharedScale]:
-    """The scales of branching tensors for what only moves their values, so that nothing is rescaled."""
-    first: dict[str, str] = {}
-    for tensor in branching:
-        moved = moved_pairs(tensor, graph, plan.activations)
-        # What another branching tensor hands on itself, as in a row of poolings, has that one's scale.
-        first.update(dict.fromkeys((tensor, *moved), first.get(tensor, tensor)))
-    groups: dict[str, list[str]] = {}
-    for name, origin in first.items():
-        groups.setdefault(origin, []).append(name)
-    for origin, names in groups.items():
-        if len(names) > 1:
-            yield SharedScale(graph.scales[origin], tuple(names), tuple(graph.scales[name] for name in names))
 
 
 def nodes_kept(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> dict[int, str]:

@@ -13,7 +13,7 @@ from calib.calibrators.amax import amax_of
 from calib.data import Array
 from calib.graph.graph_edit import FreshNames, drop_unread
 from calib.graph.graph_view import label
-from calib.graph.operators import adds_two, commutes
+from calib.graph.operators import WEIGHTED, adds_two, commutes
 from calib.graph.placement import Plan
 from calib.graph.weights import QuantizedWeight, as_array, constants, quantize_weight, round_scales
 
@@ -73,6 +73,7 @@ class QdqWriter:
         self._fresh = FreshNames(proto.graph).fresh
         self._before: dict[int, list[onnx.NodeProto]] = {}
         self._half: frozenset[str] = frozenset()
+        self._quantized: frozenset[int] = frozenset()
 
     def apply(self, plan: Plan) -> list[Pair]:
         """Adds the nodes in topological order and redirects the readers.
@@ -81,6 +82,7 @@ class QdqWriter:
         """
         nodes = list(self._graph.node)
         self._half = plan.half
+        self._quantized = frozenset(site.node for site in plan.weights)
         pairs = [
             self._activation(tensor, plan.scales[tensor], places, nodes)
             for tensor, places in plan.activations.items()
@@ -128,9 +130,18 @@ class QdqWriter:
             tensor,
             float(scale),
             tuple(label(reader) for reader in readers),
-            rule=_rule(readers),
+            rule=", ".join(dict.fromkeys(self._place_of(index, nodes[index]) for index, _ in places)),
             own_scale=None if own == value else float(own),
         )
+
+    def _place_of(self, index: int, reader: onnx.NodeProto) -> str:
+        if adds_two(reader):
+            return f"skip input of a residual {reader.op_type}"
+        if commutes(reader):
+            # What only moves values has a pair where the tensor has other readers in INT8.
+            return f"branch through {reader.op_type}"
+        in_float = reader.op_type in WEIGHTED and index not in self._quantized
+        return f"input of {reader.op_type}" + (" in float, of what INT8 layers make" if in_float else "")
 
     def _type_of(self, tensor: str) -> type[np.float16 | np.float32]:
         """The float type of an activation, which its scale has too."""
@@ -185,14 +196,3 @@ def _state_kernel_shape(node: onnx.NodeProto, weight: Sequence[int]) -> None:
     """
     if node.op_type in ("Conv", "ConvTranspose") and all(a.name != "kernel_shape" for a in node.attribute):
         node.attribute.append(helper.make_attribute("kernel_shape", list(weight[2:])))
-
-
-def _rule(readers: Sequence[onnx.NodeProto]) -> str:
-    return ", ".join(dict.fromkeys(map(_place_of, readers)))
-
-
-def _place_of(reader: onnx.NodeProto) -> str:
-    if adds_two(reader):
-        return f"skip input of a residual {reader.op_type}"
-    # What only moves values has a pair where the tensor has other readers in INT8.
-    return f"branch through {reader.op_type}" if commutes(reader) else f"input of {reader.op_type}"

@@ -91,15 +91,16 @@ def quantize(
             activations without an entry, scales that no calibration should give or that leave a node in
             float, other weights or another graph than it was made from.
         target: The runtime that shall read it, one of ``calib.graph.targets.TARGETS``.
-        share_scales: Give one scale to tensors that a Concat or an operator that only moves values joins,
-            so that TensorRT need not rescale between them; otherwise each keeps the cache's. Off, because
-            TensorRT 8.6.0 built an engine with wrong results from a U-Net with shared scales.
+        share_scales: Give one scale to all tensors that a Concat or an operator that only moves values joins
+            and whose ranges are at most 16 times apart, so that TensorRT need not rescale between them.
+            Otherwise tensors that several quantized branches read share theirs with what these come to, where
+            none becomes more than twice as coarse, and all others keep the cache's.
         float_type: "fp16" converts what is not INT8 to float16, scales included, where the cache's ranges
             allow it: the strongly typed form of TensorRT's "best" precision.
         attention: What becomes of MatMul and Gemm in a network with attention: "int8", "float", or "auto":
             float for TensorRT 8.6, where pairs on them are slower than FP16.
         conv_transpose: What becomes of transposed convolutions: "int8", "float", or "auto": float for
-            TensorRT 8.6, which builds wrong engines, or none, where their output is INT8.
+            TensorRT 8.6, which builds no engine above level 0 where their output is INT8.
 
     Returns:
         The model and what was placed; its notes say how well the cache fits.
@@ -181,9 +182,10 @@ def quantize_model(
         cache: Tensor → scale.
         keep_float: Regular expressions of nodes (or their outputs) that stay in float.
         target: The runtime that shall read it, one of ``calib.graph.targets.TARGETS``.
-        share_scales: Give one scale to tensors that a Concat or an operator that only moves values joins,
-            so that TensorRT need not rescale between them; otherwise each keeps the cache's. Off, because
-            TensorRT 8.6.0 built an engine with wrong results from a U-Net with shared scales.
+        share_scales: Give one scale to all tensors that a Concat or an operator that only moves values joins
+            and whose ranges are at most 16 times apart, so that TensorRT need not rescale between them.
+            Otherwise tensors that several quantized branches read share theirs with what these come to, where
+            none becomes more than twice as coarse, and all others keep the cache's.
         float_type: As in ``quantize``; ``cache`` bounds the values as a calibration cache does, and as
             exact ranges if it is another mapping.
         attention: As in ``quantize``.

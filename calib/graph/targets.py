@@ -51,7 +51,8 @@ class Target:
             which the builder folds.
         remark: What is to know about the runtime.
         float_attention: Whether the multiplications of a network with attention are faster in float.
-        float_conv_transpose: Whether transposed convolutions with an INT8 output cannot be trusted.
+        float_conv_transpose: Whether it builds no engine above level 0 where a transposed convolution has an
+            INT8 output.
         whole_shapes: Whether its parser takes every Shape for that of all axes, whatever part is asked for.
     """
 

@@ -27,7 +27,7 @@ class EngineOptions:
         route: How INT8 is built: "implicit" from the calibration cache, "explicit" from a Q/DQ model, "auto"
             as the TensorRT here can, or "both".
         conv_transpose: What becomes of transposed convolutions in INT8: "int8", "float", or "auto": float
-            before TensorRT 10, which builds wrong engines, or none, where their output is INT8.
+            before TensorRT 10, which builds none above level 0 where their output is INT8.
         rest: What layers that are not INT8 may be computed in, in the INT8 engine: "fp16" or "fp32".
         workspace_mib: Largest scratch memory of a layer in MiB.
         timing_cache: Folder or file for timings of kernels.

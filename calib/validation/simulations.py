@@ -72,7 +72,7 @@ def simulation_sentence(found: SimulationDifference) -> str:
     >>> simulation_sentence(SimulationDifference("TensorRT INT8", "INT8 simulation", "y", **figures))
     "TensorRT INT8 output 'y' has an SQNR of -2.7 dB where the simulation of the same scales has 29.9 dB: a
     kernel of the engine computes something else. Build it with --route explicit, at another --level, or with
-    layers in float (--keep-float, transposed convolutions first)."
+    layers in float (--keep-float)."
     """
     engine, simulated = found.engine_db, found.simulation_db
     if engine is None or simulated is None or engine > simulated - _MORE_ERROR_DB:
@@ -80,6 +80,5 @@ def simulation_sentence(found: SimulationDifference) -> str:
     return (
         f"{found.run} output {found.output!r} has an SQNR of {engine:.3g} dB where the simulation of the "
         f"same scales has {simulated:.3g} dB: a kernel of the engine computes something else. Build it with "
-        "--route explicit, at another --level, or with layers in float (--keep-float, transposed "
-        "convolutions first)."
+        "--route explicit, at another --level, or with layers in float (--keep-float)."
     )

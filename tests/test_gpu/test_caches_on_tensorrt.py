@@ -5,8 +5,7 @@ Run by hand on a machine with an NVIDIA GPU, TensorRT below 11 and PyCUDA.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ import calib
 from calib.calibrators import CalibrationCache
 from calib.data import Dataset, from_arrays, load_recipe, open_calibration, open_validation
 from calib.demo import DEMO_MODEL
+from calib.engine import EngineLayer, parse_layers
+from calib.engine.wrong_layers import find_wrong_layers
 from calib.graph import load_model, open_session, quantize_model, session_options
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
@@ -100,8 +101,8 @@ def build(trt: Any, onnx: bytes, feed: Any = None) -> bytes | None:
     return None if engine is None else bytes(engine)
 
 
-def run(trt: Any, plan: bytes, images: np.ndarray) -> tuple[np.ndarray, dict[str, int]]:
-    """The engine's first output for the images, and how many layers have INT8 tensors."""
+def run(trt: Any, plan: bytes, images: np.ndarray) -> tuple[np.ndarray, tuple[EngineLayer, ...]]:
+    """The engine's first output for the images, and its layers."""
     import pycuda.autoprimaryctx  # noqa: F401
     import pycuda.driver as cuda
 
@@ -123,9 +124,19 @@ def run(trt: Any, plan: bytes, images: np.ndarray) -> tuple[np.ndarray, dict[str
         outputs.append(result)
     inspector = engine.create_engine_inspector()
     inspector.execution_context = context
-    described = json.loads(inspector.get_engine_information(trt.LayerInformationFormat.JSON), strict=False)
-    layers = [json.dumps(layer) for layer in described["Layers"]]
-    return np.concatenate(outputs), {"layers": len(layers), "int8": sum("Int8" in text for text in layers)}
+    layers = parse_layers(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
+    return np.concatenate(outputs), layers
+
+
+def touching_int8(layers: Sequence[EngineLayer]) -> int:
+    return sum(any(t.datatype == "INT8" for t in (*layer.inputs, *layer.outputs)) for layer in layers)
+
+
+def assert_alike(layers: Sequence[EngineLayer], agreement: float) -> None:
+    """8.6.0 chooses wrong kernels in some builds, which calib.build does again; this is the bare builder."""
+    wrong = find_wrong_layers(layers)
+    print("wrong:", *map(str, wrong), sep=" ")
+    assert (agreement > 0.93) == (not wrong)
 
 
 def decibels(reference: np.ndarray, other: np.ndarray) -> float:
@@ -179,14 +190,11 @@ def test_our_cache_is_taken_and_our_simulation_answers_alike(trt: Any, name: str
         None, {model.inputs[0].name: images}
     )[0]
     agreement = (engine.argmax(1) == simulated[: len(engine)].argmax(1)).mean()
-    print(f"\n{name} {method}: {layers['int8']} of {layers['layers']} layers touch INT8; SQNR of engine "
+    print(f"\n{name} {method}: {touching_int8(layers)} of {len(layers)} layers touch INT8; SQNR of engine "
           f"{decibels(reference[: len(engine)], engine):.2f} dB, of simulation "
           f"{decibels(reference[: len(engine)], simulated[: len(engine)]):.2f} dB; agreement {agreement:.4f}")  # fmt: skip
-    assert layers["int8"] > 0
-    if name == "unet" and agreement <= 0.93:
-        # In some builds of 8.6.0, which is why calib.build keeps these layers float; this is the bare builder.
-        pytest.xfail("a transposed convolution with INT8 output computes something else")
-    assert agreement > 0.93
+    assert touching_int8(layers) > 0
+    assert_alike(layers, agreement)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -201,6 +209,6 @@ def test_our_qdq_model_is_parsed_and_built(trt: Any, name: str) -> None:
     simulated = open_session(model, session_options(float_qdq=True)).run(None, {source: images})[0][
         : len(engine)
     ]
-    print(f"\n{name} Q/DQ: {layers['int8']} of {layers['layers']} layers touch INT8; engine against "
+    print(f"\n{name} Q/DQ: {touching_int8(layers)} of {len(layers)} layers touch INT8; engine against "
           f"simulation {decibels(simulated, engine):.2f} dB")  # fmt: skip
-    assert (engine.argmax(1) == simulated.argmax(1)).mean() > 0.93
+    assert_alike(layers, (engine.argmax(1) == simulated.argmax(1)).mean())

@@ -30,7 +30,7 @@ def test_builds_of_one_engine_and_two_runs_compared(tmp_path: Path) -> None:
             samples=320,
             latency_batch=32,
             latency_seconds=10.0,
-            engine=EngineOptions(level=1, rebuilds=builds),
+            engine=EngineOptions(level=0, rebuilds=builds),
             out=tmp_path / name,
         )
     old, new = (read_results(tmp_path / name / "results.json") for name in ("first", "second"))
@@ -43,7 +43,8 @@ def test_builds_of_one_engine_and_two_runs_compared(tmp_path: Path) -> None:
         assert len(record.median_ms) == len(record.int8_layers) == len(record.engine_bytes) == 3
         assert len(record.between) == 2
     timed = [run.latency for run in old.runs if run.runner == "tensorrt" and run.latency]
-    assert all(one.on_gpu and one.device == old.environment.gpu for one in timed)
+    # "2 x NVIDIA H200" on a machine with two.
+    assert all(one.on_gpu and one.device and one.device in (old.environment.gpu or "") for one in timed)
     assert all(run.engine is None or run.engine.nodes for run in old.runs)
 
     found = compare(old, new, margin="2%")

@@ -22,7 +22,9 @@ WEIGHTS = {
 SCALES = {"x": 0.04, "c": 0.03, "t": 0.02, "p": 0.015, "d": 0.02, "u": 0.02, "cat": 0.025}
 
 
-def unet(*beside: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> onnx.ModelProto:
+def unet(
+    *beside: onnx.NodeProto, outputs: tuple[str, ...] = ("y",), channels: int = 8, axis: int = 1
+) -> onnx.ModelProto:
     """t goes through a pooling to a convolution, and through a Concat to another."""
     nodes = [
         node("Conv", ["x", "w1"], ["c"], name="first", pads=[1, 1, 1, 1]),
@@ -30,11 +32,16 @@ def unet(*beside: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> onnx.Mod
         node("MaxPool", ["t"], ["p"], name="pool", **POOL),
         node("Conv", ["p", "w2"], ["d"], name="deep"),
         node("Resize", ["d", "", "double"], ["u"], name="up"),
-        node("Concat", ["u", "t"], ["cat"], name="join", axis=1),
+        node("Concat", ["u", "t"], ["cat"], name="join", axis=axis),
         node("Conv", ["cat", "w3"], ["y"], name="last"),
         *beside,
     ]
-    constants = {**WEIGHTS, "double": np.array([1, 1, 2, 2], np.float32)}
+    weights = {
+        "w1": weight(channels, 3, 3, 3),
+        "w2": weight(channels, channels, 1, 1, seed=1),
+        "w3": weight(4, 2 * channels if axis in (1, -3) else channels, 1, 1, seed=2),
+    }
+    constants = {**weights, "double": np.array([1, 1, 2, 2], np.float32)}
     return model(nodes, {"x": ["n", 3, 8, 8]}, dict.fromkeys(outputs), constants)
 
 
@@ -67,6 +74,67 @@ def test_a_pooling_and_a_concat_read_one_pair() -> None:
         == float(np.float32(0.02))
     )
     assert scale_of_pair(result.model.proto, "cat") == float(np.float32(0.025))
+
+
+@pytest.mark.parametrize("axis", [1, -3])
+def test_a_concat_of_whole_blocks_of_channels_has_one_scale_with_what_it_reads(axis: int) -> None:
+    """32 and 32 channels: TensorRT writes both where the convolution behind reads them."""
+    result = quantized(unet(channels=32, axis=axis))
+    # t and what the pooling hands on have that of the Concat, which is the larger one.
+    (shared,) = result.explanation.shared
+    assert (shared.tensors, shared.scale) == (("t", "p", "cat"), 0.025)
+    assert shared.own == (0.02, 0.015, 0.025)
+    scales = {scale_of_pair(result.model.proto, name) for name in ("t", "p", "cat")}
+    assert scales == {float(np.float32(0.025))}
+
+
+@pytest.mark.parametrize(
+    "proto", [unet(channels=16), unet(channels=48), unet(channels=32, axis=2)], ids=["16", "48", "rows"]
+)
+def test_a_concat_of_other_parts_keeps_its_own(proto: onnx.ModelProto) -> None:
+    (shared,) = quantized(proto).explanation.shared
+    assert shared.tensors == ("t", "p")
+
+
+@pytest.mark.parametrize(
+    "scales",
+    [
+        {"cat": 0.041},  # more than twice t's
+        {"p": 0.012},  # 0.025 is more than twice as coarse, t's 0.02 is not
+        {"t": 0.045, "p": 0.03, "cat": 0.022},  # t's is the coarser one, more than twice that of the Concat
+    ],
+)
+def test_a_concat_keeps_a_scale_that_would_be_too_coarse_for_what_it_reads(scales: dict[str, float]) -> None:
+    own = {**SCALES, **scales}
+    result = quantized(unet(channels=32), own)
+    assert scale_of_pair(result.model.proto, "cat") == float(np.float32(own["cat"]))
+    assert not any("cat" in group.tensors for group in result.explanation.shared)
+
+
+def test_a_concat_takes_the_scale_of_what_it_reads_where_that_is_larger() -> None:
+    """The maximum of a part is one of the whole; entropy can clip the whole at less."""
+    result = quantized(unet(channels=32), {**SCALES, "t": 0.03, "p": 0.03, "cat": 0.02})
+    (shared,) = result.explanation.shared
+    assert (shared.tensors, shared.scale, shared.own) == (("t", "p", "cat"), 0.03, (0.03, 0.03, 0.02))
+
+
+def test_scales_do_not_creep_from_concat_to_concat() -> None:
+    """Each is 1.6 times that before: the second may have the first's place, the third not."""
+    nodes, scales = [node("Conv", ["x", "w0"], ["t0"], name="first")], {"x": 0.04, "t0": 0.01}
+    weights = {"w0": weight(32, 3, 1, 1)}
+    for k in range(1, 4):
+        before, new, joined = f"t{k - 1}", f"n{k}", f"t{k}"
+        weights[f"w{k}"] = weight(32, 32 * k, 1, 1, seed=k)
+        nodes += [
+            node("Conv", [before, f"w{k}"], [new], name=f"conv{k}"),
+            node("Concat", [before, new], [joined], name=f"join{k}", axis=1),
+        ]
+        scales |= {new: 0.01 * 1.6**k, joined: 0.01 * 1.6**k}
+    weights["w4"] = weight(4, 128, 1, 1, seed=4)
+    nodes.append(node("Conv", ["t3", "w4"], ["y"], name="last"))
+    result = quantized(model(nodes, {"x": ["n", 3, 4, 4]}, {"y": None}, weights), scales)
+    shared = {group.tensors: group.scale for group in result.explanation.shared}
+    assert shared == {("t0", "t1"): scales["t1"], ("t2", "t3"): scales["t3"]}
 
 
 def test_what_a_pooling_hands_on_is_rounded_once() -> None:
@@ -225,7 +293,7 @@ def test_spatial_pyramid_pooling_reads_its_input_once() -> None:
     }
 
 
-def row_of_poolings(**scales: float) -> QuantizedModel:
+def row_of_poolings(channels: int = 8, **scales: float) -> QuantizedModel:
     """YOLO's SPPF: each pooling reads the one before, and a Concat reads all."""
     pool = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1]}
     proto = model(
@@ -239,7 +307,7 @@ def row_of_poolings(**scales: float) -> QuantizedModel:
         ],
         {"x": ["n", 3, 8, 8]},
         {"y": None},
-        {"w1": WEIGHTS["w1"], "w4": weight(4, 32, 1, 1)},
+        {"w1": weight(channels, 3, 3, 3), "w4": weight(4, 4 * channels, 1, 1)},
     )
     return quantized(proto, {**SCALES, "p2": 0.02, "p3": 0.02, **scales})
 
@@ -262,6 +330,11 @@ def test_a_scale_is_not_handed_on_to_what_lies_far_behind() -> None:
     assert set(placed(result)) == {"x", "p", "p2", "cat"}
     (shared,) = result.explanation.shared
     assert (shared.tensors, shared.scale) == (("p", "p2"), 0.02)
+
+
+def test_a_row_of_poolings_and_what_joins_them_have_one_scale() -> None:
+    (shared,) = row_of_poolings(32, t=0.02, p=0.019, p2=0.018, cat=0.02).explanation.shared
+    assert (shared.tensors, shared.scale) == (("t", "p", "p2", "cat"), 0.02)
 
 
 def test_parts_of_a_tensor_keep_a_scale_that_is_much_finer() -> None:

@@ -90,7 +90,7 @@ def sqnr(reference: np.ndarray, other: np.ndarray) -> float:
 def test_simulation_answers_as_tensorrts_int8_engine(net: str, case: str, least_agreement: float) -> None:
     engine = np.load(NETS / f"{net}.{case}.npy")
     model = load_model(NETS / f"{net}.onnx")
-    # The engine took the cache as it is, with a scale of its own for each tensor; so does the default.
+    # The engine took the cache as it is, with a scale of its own for each tensor; so does the default here.
     simulation = quantize_model(model, golden(net, case)).model
     simulated = run_simulated(simulation, digits()["xte"][: len(engine)])
     assert (simulated.argmax(1) == engine.argmax(1)).mean() >= least_agreement

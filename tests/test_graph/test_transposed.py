@@ -1,4 +1,4 @@
-"""Transposed convolutions, which TensorRT 8.6 fails on, or gets wrong, with an INT8 output."""
+"""Transposed convolutions, which TensorRT 8.6 builds at level 0 alone with an INT8 output."""
 
 from __future__ import annotations
 
@@ -34,11 +34,17 @@ def quantized(proto: onnx.ModelProto, **options: str) -> QuantizedModel:
 
 def test_they_stay_float_for_tensorrt_8_6_with_the_reason_and_the_way_out() -> None:
     result = quantized(decoder())
-    # The convolution behind reads INT8 all the same.
-    assert {pair.tensor for pair in result.activations} == {"x", "u"}
+    # The convolution behind reads INT8 all the same, and that before writes INT8.
+    assert {pair.tensor: pair.readers for pair in result.activations} == {
+        "x": ("before",),
+        "a": ("up",),
+        "u": ("y",),
+    }
+    rules = {pair.tensor: pair.rule for pair in result.activations}
+    assert rules["a"] == "input of ConvTranspose in float, of what INT8 layers make"
     (left,) = result.left_float
     assert (left.op, left.node) == ("ConvTranspose", "up")
-    assert "INT8 output" in left.reason
+    assert "builds no engine where a transposed convolution has an INT8 output" in left.reason
     assert "--conv-transpose int8" in left.reason
     weights = {tensor.name for tensor in result.model.proto.graph.initializer}
     assert "wu" in weights
@@ -56,7 +62,63 @@ def test_they_are_quantized_where_that_is_asked_for_or_right(options: dict[str, 
 
 def test_float_is_had_for_any_target() -> None:
     result = quantized(decoder(), target="tensorrt-11", conv_transpose="float")
+    assert {pair.tensor for pair in result.activations} == {"x", "a", "u"}
+    assert [left.node for left in result.left_float] == ["up"]
+
+
+def reading(*around: onnx.NodeProto, outputs: tuple[str, ...] = ("y",), **scales: float) -> set[str]:
+    """The tensors with a pair of a network whose transposed convolution reads ``a``."""
+    up = node("ConvTranspose", ["a", "wu"], ["u"], name="up", strides=[2, 2])
+    nodes = [*around, up, node("Conv", ["u", "wy"], ["y"], name="last")]
+    constants = {
+        "wa": weight(8, 8, 1, 1),
+        "wb": weight(8, 8, 1, 1, seed=3),
+        "wu": weight(8, 8, 2, 2, seed=1),
+        "wy": weight(4, 8, 1, 1, seed=2),
+    }
+    proto = model(nodes, {"x": ["n", 8, 6, 6]}, dict.fromkeys(outputs), constants)
+    names = {name for found in nodes for name in found.output} | {"x"}
+    return {
+        pair.tensor
+        for pair in quantize_model(
+            OnnxModel(Path("m.onnx"), proto), {**dict.fromkeys(names, 0.05), **scales}
+        ).activations
+    } - {"u"}
+
+
+CONV = node("Conv", ["x", "wa"], ["c"], name="before")
+
+
+def test_what_int8_layers_make_is_rounded_for_them() -> None:
+    assert reading(CONV, node("Relu", ["c"], ["a"])) == {"x", "a"}
+    gate = [node("Sigmoid", ["c"], ["s"]), node("Mul", ["c", "s"], ["a"])]
+    assert reading(CONV, *gate) == {"x", "a"}
+    pool = node("MaxPool", ["c"], ["a"], kernel_shape=[2, 2], strides=[2, 2])
+    assert reading(CONV, pool) == {"x", "a"}
+    # Of a residual Add the skip input has a pair, and the Add is part of the convolution.
+    skip = [node("Add", ["c", "x"], ["a"], name="add")]
+    assert reading(CONV, *skip) == {"x", "a"}
+    # Another quantized reader.
+    beside = node("Conv", ["a", "wb"], ["z"], name="beside")
+    assert reading(CONV, node("Relu", ["c"], ["a"]), beside, outputs=("y", "z")) == {"x", "a"}
+
+
+def test_what_is_float_stays_float_for_them() -> None:
+    # Nothing with a weight makes it.
+    assert reading(node("Relu", ["x"], ["a"])) == set()
+    # Made by what has no INT8 form, or read by what is float.
+    assert reading(CONV, node("Softmax", ["c"], ["a"])) == {"x"}
+    relu = node("Relu", ["c"], ["a"])
+    assert reading(CONV, relu, outputs=("y", "a")) == {"x"}
+    assert reading(CONV, relu, node("Tanh", ["a"], ["z"]), outputs=("y", "z")) == {"x"}
+    # A scale that cannot be used.
+    assert reading(CONV, relu, a=0.0) == {"x"}
+
+
+def test_the_inputs_of_one_that_the_user_keeps_float_are_left_alone() -> None:
+    result = quantize_model(OnnxModel(Path("m.onnx"), decoder()), dict.fromkeys("xauy", 0.05), ["^up$"])
     assert {pair.tensor for pair in result.activations} == {"x", "u"}
+    assert [left.reason for left in result.left_float] == ["kept by '^up$'"]
 
 
 def test_one_alone_is_refused_with_what_to_do_instead() -> None:
