@@ -181,7 +181,8 @@ class _Build:
         if api.wrong_layers and self._request.quantized:
             # A calibrator has had its batches.
             can = frozenset() if prepared.scales.calibrator is not None else avoidable_nodes(self._model)
-            built, more = build_soundly(api, device, built, again, can)
+            lean = self._request.version_compatible
+            built, more = build_soundly(api, device, built, again, can, host_code=lean)
             notes += more
         seconds = time.perf_counter() - start
         record = self._record(api, prepared, ranges, device, key, built, seconds)

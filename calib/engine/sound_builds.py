@@ -34,7 +34,13 @@ def avoidable_nodes(model: OnnxModel) -> frozenset[str]:
 
 
 def build_soundly(
-    api: Api, device: TargetDevice, built: BuiltPlan, again: Again, avoidable: Container[str]
+    api: Api,
+    device: TargetDevice,
+    built: BuiltPlan,
+    again: Again,
+    avoidable: Container[str],
+    *,
+    host_code: bool = False,
 ) -> tuple[BuiltPlan, list[str]]:
     """Builds until no layer of the engine is wrong, with the nodes of those that were in float.
 
@@ -44,6 +50,7 @@ def build_soundly(
         built: The engine as it was built first.
         again: Builds it once more.
         avoidable: Names of nodes that can be left in float.
+        host_code: Whether the engine holds runtime code of its own, which is what was just built here.
 
     Returns:
         The last engine, and notes on what was left in float. Wrong layers that stay are warnings of it.
@@ -52,7 +59,7 @@ def build_soundly(
     while True:
         try:
             wrong = find_wrong_layers(
-                inspect_plan(api, built.plan, origin="the engine", here=device.name, host_code=True)
+                inspect_plan(api, built.plan, origin="the engine", here=device.name, host_code=host_code)
             )
         except EngineError as error:
             return built, [*_notes(kept), f"its layers were not looked at: {error}"]

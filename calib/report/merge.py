@@ -19,7 +19,7 @@ from calib.validation.results import Metric, OutputError, PrecisionRun, Results,
 
 __all__ = ["Merged", "Row", "Source", "fault_of", "is_exact", "level_of", "merge"]
 
-_LABEL_LIMIT = 28
+_LABEL_LIMIT = 40
 
 
 @dataclass(frozen=True)
