@@ -9,14 +9,13 @@ from typing import Any
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
 from calib.errors import EngineError, UsageError, first_names
-from calib.graph.targets import stays_float
+from calib.graph.targets import stays_float, target_of_release
 from calib.wording import counted
 
 __all__ = ["floats_transposed", "keep_layers_float"]
 
 # Layers whose type is fixed by what they hold, or that compute sizes.
 _TYPED = ("CONSTANT", "SHAPE", "QUANTIZE", "DEQUANTIZE", "CAST")
-_SOUND_SINCE = 10
 
 
 def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest) -> tuple[str, ...]:
@@ -76,8 +75,8 @@ def floats_transposed(chosen: str, flavour: str, version: str) -> bool:
     >>> floats_transposed("auto", "tensorrt_rtx", "1.7.1")
     False
     """
-    unsound = flavour == "tensorrt" and int(version.split(".")[0]) < _SOUND_SINCE
-    return stays_float("--conv-transpose", chosen, unsound)
+    target = target_of_release(flavour, version)
+    return stays_float("--conv-transpose", chosen, target.float_conv_transpose)
 
 
 def _matching(network: Any, pattern: str) -> list[Any]:

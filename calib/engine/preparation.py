@@ -15,13 +15,13 @@ from calib.calibrators.algorithms import ALGORITHMS
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
 from calib.errors import CacheError, EngineError, ModelError, UsageError, first_names
-from calib.graph import OnnxModel, convert_float16, find_target, quantize_model
+from calib.graph import OnnxModel, convert_float16, quantize_model
 from calib.graph.cache_model import compare_names, lint_provenance, name_faults
 from calib.graph.explanation import left_in_words
-from calib.graph.targets import Treatment
+from calib.graph.targets import Treatment, target_of_release
 from calib.wording import counted
 
-__all__ = ["Prepared", "Scales", "check_scales", "prepare", "target_of"]
+__all__ = ["Prepared", "Scales", "check_scales", "prepare"]
 
 _HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _REST = "what does not run in INT8 runs in FP32; --precision best makes that FP16"
@@ -115,13 +115,6 @@ def check_scales(api: Api, request: BuildRequest, model: OnnxModel, scales: Scal
         _check_names(scales, model)
 
 
-def target_of(api: Api) -> str:
-    """The target of ``calib quantize`` that this TensorRT reads."""
-    if not api.precision_flags:
-        return "tensorrt-11"
-    return "tensorrt-10" if api.release[0] >= 10 else "tensorrt-8.6"
-
-
 def _prepare_float(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> Prepared:
     typed = request.half and not api.precision_flags
     if scales.calibrator is not None or (scales.cache is not None and not typed):
@@ -156,7 +149,7 @@ def _prepare_quantized(api: Api, request: BuildRequest, model: OnnxModel, scales
     if request.route == "implicit":
         raise UsageError(f"{model.path} has Q/DQ nodes, which is the explicit route. Leave --route out.")
     notes = [f"built from the {model.quantized_nodes} Q/DQ nodes that the model has"]
-    target = find_target(target_of(api))
+    target = target_of_release(api.flavour, api.version)
     if target.most_opset is not None and model.opset > target.most_opset:
         notes.append(f"opset {model.opset} is above the {target.most_opset} that {api.title} reads for sure")
     if not api.precision_flags:
@@ -209,7 +202,7 @@ def _prepare_implicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
 def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> Prepared:
     assert scales.cache is not None  # _route refuses a calibrator
     notes = _check_names(scales, model)
-    target = target_of(api)
+    target = target_of_release(api.flavour, api.version).name
     typed = request.half and not api.precision_flags
     result = quantize_model(
         model,

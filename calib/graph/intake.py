@@ -275,7 +275,7 @@ def _external(proto: onnx.ModelProto, source: Path) -> str:
     missing = [name for name in wanted if not (source.parent / name).is_file()]
     if missing:
         names = ", ".join(missing[:5])
-        return f"Expected beside the model, but not there: {names}. Copy them to {source.parent}."
+        return f"Expected beside the model, but not there: {names}. Copy them into {source.parent.resolve()}."
     return f"The files are there but damaged or outside the model's folder: {', '.join(wanted[:5])}."
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "Treatment",
     "find_target",
     "stays_float",
+    "target_of_release",
     "typed_target",
 ]
 
@@ -159,6 +160,24 @@ def find_target(name: str) -> Target:
         return TARGETS[name]
     hint = suggestion(name.lower(), TARGETS, cutoff=0.4)
     raise UsageError(f"--target {name!r} is unknown.{hint} Targets: {', '.join(TARGETS)}.")
+
+
+def target_of_release(flavour: str, version: str) -> Target:
+    """The target that a TensorRT reads.
+
+    Args:
+        flavour: "tensorrt", or "tensorrt_rtx", whose networks are strongly typed as those of TensorRT 11.
+        version: Such as "8.6.1".
+
+    >>> [target_of_release("tensorrt", version).name for version in ("8.6.1", "10.3.0", "11.0.0")]
+    ['tensorrt-8.6', 'tensorrt-10', 'tensorrt-11']
+    >>> target_of_release("tensorrt_rtx", "1.7.1").name
+    'tensorrt-11'
+    """
+    major = int(version.split(".")[0])
+    if flavour != "tensorrt" or major >= 11:
+        return find_target("tensorrt-11")
+    return find_target("tensorrt-10" if major >= 10 else "tensorrt-8.6")
 
 
 def typed_target(target: Target, float_type: str) -> Target:

@@ -343,16 +343,16 @@ def baseline_warnings(
         shifted = int((answers == labels + shift).sum())
         if wilson_interval(shifted, count)[0] > high:
             return (
-                f"FP32 top-1 is {100 * right / count:.1f} %, but with every label shifted by {shift:+d} it "
-                f"would be {100 * shifted / count:.1f} %: labels and classes are off by one (a background "
+                f"FP32 top-1 is {100 * right / count:.1f}%, but with every label shifted by {shift:+d} it "
+                f"would be {100 * shifted / count:.1f}%: labels and classes are off by one (a background "
                 "class?). Correct the labels in the recipe before judging INT8.",
             )
     doubt = "doubt the labels, the preprocessing or the model before INT8."
     if low <= 1 / classes:
         return (
-            f"FP32 top-1 is {100 * right / count:.1f} %, no better than chance ({100 / classes:.1f} % for "
+            f"FP32 top-1 is {100 * right / count:.1f}%, no better than chance ({100 / classes:.1f}% for "
             f"{classes} classes): {doubt}",
         )
     if right / count < 1 / classes + _LOW_ACCURACY * (1 - 1 / classes):
-        return (f"FP32 top-1 is only {100 * right / count:.1f} %: {doubt}",)
+        return (f"FP32 top-1 is only {100 * right / count:.1f}%: {doubt}",)
     return ()

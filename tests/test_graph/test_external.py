@@ -100,7 +100,7 @@ def test_the_source_is_never_written_over(tmp_path: Path, name: str, message: st
 def test_missing_weights_are_named(job: tuple[Path, Path]) -> None:
     path, cache = job
     (path.parent / "m.weights").unlink()
-    with pytest.raises(ModelError, match=r"not there: m\.weights\. Copy them to"):
+    with pytest.raises(ModelError, match=r"not there: m\.weights\. Copy them into"):
         quantize(path, cache)
 
 

@@ -183,19 +183,19 @@ class TestBaselineWarnings:
     def test_labels_shifted_by_one(self) -> None:
         labels = np.arange(100) % 10
         (warning,) = baseline_warnings((labels + 1).tolist(), labels, 11)
-        assert "with every label shifted by +1 it would be 100.0 %" in warning
+        assert "with every label shifted by +1 it would be 100.0%" in warning
 
     def test_no_better_than_chance(self) -> None:
         labels = np.arange(200) % 10
         (warning,) = baseline_warnings([0] * 200, labels, 10)
-        assert "FP32 top-1 is 10.0 %, no better than chance (10.0 % for 10 classes)" in warning
+        assert "FP32 top-1 is 10.0%, no better than chance (10.0% for 10 classes)" in warning
         assert "before INT8" in warning
 
     def test_low(self) -> None:
         labels = np.arange(200) % 10
         answers = np.where(np.arange(200) < 60, labels, (labels + 5) % 10)
         (warning,) = baseline_warnings(answers.tolist(), labels, 10)
-        assert warning.startswith("FP32 top-1 is only 30.0 %")
+        assert warning.startswith("FP32 top-1 is only 30.0%")
 
     @pytest.mark.parametrize(("right", "doubted"), [(121, True), (149, True), (150, False), (200, False)])
     def test_of_two_classes_half_of_the_way_from_chance_is_three_quarters(
@@ -204,7 +204,7 @@ class TestBaselineWarnings:
         labels = np.arange(200) % 2
         answers = np.where(np.arange(200) < right, labels, 1 - labels)
         found = baseline_warnings(answers.tolist(), labels, 2)
-        assert [f"FP32 top-1 is only {right / 2:.1f} %" in warning for warning in found] == [True] * doubted
+        assert [f"FP32 top-1 is only {right / 2:.1f}%" in warning for warning in found] == [True] * doubted
 
     def test_good(self) -> None:
         labels = np.arange(100) % 10

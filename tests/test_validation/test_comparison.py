@@ -192,7 +192,7 @@ class TestWarnings:
     def test_a_poor_baseline_is_doubted_before_int8(self) -> None:
         labels = (DATA.argmax(axis=1) + 2) % 6
         found = compared(DATA, identity, classify=True, labels=labels)
-        assert found.warnings()[0].startswith("FP32 top-1 is 0.0 %, no better than chance")
+        assert found.warnings()[0].startswith("FP32 top-1 is 0.0%, no better than chance")
 
     def test_missing_labels_are_said(self) -> None:
         found = compared(DATA, identity, classify=True)

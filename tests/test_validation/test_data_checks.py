@@ -195,7 +195,7 @@ class TestLabels:
         found = check_data(from_arrays("a", {"x": np.eye(10, dtype=np.float32)[labels]}, labels), background)
         finding = codes(found)["labels-off-by-one"]
         assert finding.severity == "error"
-        assert "with every label shifted by +1 it would be 100.0 %" in finding.message
+        assert "with every label shifted by +1 it would be 100.0%" in finding.message
 
     def test_labels_that_have_no_output(self, brightest_channel):
         images, _ = channel_images(12)

@@ -61,7 +61,7 @@ def test_sound_data_have_the_main_figure(folder: Path) -> None:
 def test_classes_off_by_one_are_an_error(folder: Path) -> None:
     finding = found(folder, YOLO, ", class_ids: as_is")["low-accuracy"]
     assert finding.severity == "error"
-    assert "With every class one higher it would be 100.0 %" in finding.message
+    assert "With every class one higher it would be 100.0%" in finding.message
 
 
 def test_classes_that_the_map_leaves_out_are_warned_of(folder: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_doubt_of_fp32_comes_before_any_verdict(
         folder / "m.onnx", path, cache=folder / "m.cache", precisions=["int8"], latency_count=0, out=folder
     )
     (doubt,) = results.doubts
-    assert doubt.startswith("FP32 mAP is only 0.0 %")
+    assert doubt.startswith("FP32 mAP is only 0.0%")
     assert results.warnings[0] == doubt
     assert check(folder / "results.json", max_drop="1%").warnings == (doubt,)
     monkeypatch.setattr(sys, "argv", ["calib", "check", str(folder / "results.json"), "--max-drop", "1%"])

@@ -242,7 +242,7 @@ class DetectionTask(Task[_Answers]):
             )
         mean = next(one.value for one in baseline.figures() if one.name == "mAP")
         if mean is not None and mean < _LOW:
-            return (f"FP32 mAP is only {100 * mean:.1f} %: {doubt}{self._hint(baseline)}",)
+            return (f"FP32 mAP is only {100 * mean:.1f}%: {doubt}{self._hint(baseline)}",)
         return ()
 
     def _hint(self, baseline: _BoxJudge) -> str:
@@ -250,7 +250,7 @@ class DetectionTask(Task[_Answers]):
         tried = {name: baseline.mean_with(change) for name, change in _OTHER_CLASSES.items()}
         name = max(tried, key=lambda one: tried[one])
         if tried[name] >= _GOOD:
-            return f" With {name} it would be {100 * tried[name]:.1f} %: set task: {{class_map: …}}."
+            return f" With {name} it would be {100 * tried[name]:.1f}%: set task: {{class_map: …}}."
         if self._unmoved:
             return (
                 " Boxes were taken as pixels of the image, since the dataset does not say how it was resized."

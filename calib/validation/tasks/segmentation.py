@@ -272,8 +272,8 @@ class SegmentationTask(Task[_Answers]):
         if value > chance:
             return ()
         return (
-            f"FP32 mIoU is {100 * value:.1f} %, no better than answering class {label} everywhere "
-            f"({100 * chance:.1f} %): doubt the "
+            f"FP32 mIoU is {100 * value:.1f}%, no better than answering class {label} everywhere "
+            f"({100 * chance:.1f}%): doubt the "
             "masks' class numbers, the preprocessing or the output before INT8.",
         )
 

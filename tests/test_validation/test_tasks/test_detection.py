@@ -160,8 +160,8 @@ class TestClasses:
         dataset = numbered([truth(COCO_80_TO_91[label]) for label in labels])
         found = judged(TASK, dataset, end2end(*([(0, 0.9, label)] for label in labels)))
         (warning,) = found.warnings()
-        assert warning.startswith("FP32 mAP is only 0.0 %")
-        assert warning.endswith("With the map coco80_to_91 it would be 100.0 %: set task: {class_map: …}.")
+        assert warning.startswith("FP32 mAP is only 0.0%")
+        assert warning.endswith("With the map coco80_to_91 it would be 100.0%: set task: {class_map: …}.")
 
     def test_an_own_map_leaves_out_what_it_does_not_know(self) -> None:
         dataset = numbered([truth(7), truth(7)])
@@ -201,7 +201,7 @@ class TestPlaces:
         table[0, 0] = [30, 30, 40, 40, 0.9, 0]
         (warning,) = judged(TASK, numbered([truth(0)]), {"y": table}).warnings()
         assert warning == (
-            "FP32 mAP is only 0.0 %: doubt the classes, the boxes' coordinates or the preprocessing before "
+            "FP32 mAP is only 0.0%: doubt the classes, the boxes' coordinates or the preprocessing before "
             "INT8. Boxes were taken as pixels of the image, since the dataset does not say how it was "
             "resized."
         )

@@ -146,7 +146,7 @@ class TestLabels:
             TASK, numbered([mask]), {"y": scores_of(np.zeros((1, 1, 4), np.int64))}
         ).warnings()
         # IoU of class 0 is ¾, of class 1 it is 0.
-        assert warning.startswith("FP32 mIoU is 37.5 %, no better than answering class 0 everywhere (37.5 %)")
+        assert warning.startswith("FP32 mIoU is 37.5%, no better than answering class 0 everywhere (37.5%)")
 
     def test_without_masks_only_agreement_is_measured(self) -> None:
         outputs = {"y": scores_of(FP32)}, {"y": scores_of(INT8)}

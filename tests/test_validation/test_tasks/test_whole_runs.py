@@ -61,7 +61,7 @@ def test_ids_from_one_are_found_out_before_int8_is_judged(tmp_path: Path) -> Non
     results = detected(tmp_path, source={"class_ids": "as_is"}, precisions=["fp32", "int8"])
     assert results.warnings[0].startswith("FP32 mAP is only 0.0")
     assert results.warnings[0].endswith(
-        "every class one higher it would be 100.0 %: set task: {class_map: …}."
+        "every class one higher it would be 100.0%: set task: {class_map: …}."
     )
     mapped = {**TASK, "class_map": {0: 1, 1: 2, 2: 3}}
     results = detected(tmp_path, source={"class_ids": "as_is"}, task=mapped, precisions=["fp32", "int8"])
