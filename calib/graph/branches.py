@@ -14,6 +14,7 @@ import onnx
 
 from calib.graph.graph_view import GraphView
 from calib.graph.operators import commutes, moved_outputs, moves
+from calib.graph.placement_rules import weighted_writers
 from calib.graph.shared_scales import SharedScale
 
 __all__ = ["Place", "branch_places", "handed_scales"]
@@ -58,8 +59,9 @@ def handed_scales(graph: GraphView, branching: Sequence[str], pairs: Container[s
     """One scale for each branching tensor and what its values come to, so that nothing is rescaled.
 
     What only moves its values takes its scale. What a Concat makes of it and others has one scale with it
-    where these are near enough, the larger one. On an H200 a U-Net at batch 32 took 1.76 ms with that and
-    1.81 ms without, and its SQNR was the same (TensorRT 8.6.0; reports/tensorrt-8.6.md).
+    where these are near enough, the larger one; but not where a convolution of few input channels writes it,
+    for which TensorRT 8.6.0 has kernels that get a part of a Concat wrong. On an H200 a U-Net at batch 32
+    took 1.67 ms with that and 1.71 ms without, and its SQNR was the same (reports/tensorrt-8.6.md).
 
     Args:
         graph: The graph, with the cache's scales.
@@ -75,7 +77,8 @@ def handed_scales(graph: GraphView, branching: Sequence[str], pairs: Container[s
         alone, behind = _reached(tensor, graph, pairs)
         # What another branching tensor hands on itself, as in a row of poolings, has that one's scale.
         first.update(dict.fromkeys((tensor, *alone), first.get(tensor, tensor)))
-        joined += [(tensor, name) for name in behind]
+        if not _few_channels(tensor, graph):
+            joined += [(tensor, name) for name in behind]
     groups = _Groups(graph.scales, first)
     for tensor, name in joined:
         groups.join(tensor, name)
@@ -105,6 +108,12 @@ def _reached(tensor: str, graph: GraphView, pairs: Container[str]) -> tuple[list
                 else:
                     (joined if mixed else alone).append(made)
     return alone, joined
+
+
+def _few_channels(tensor: str, graph: GraphView) -> bool:
+    """Whether a node that writes a tensor sums less than a block of channels (seen: 1, 3 and 16)."""
+    weights = [graph.constants.get(graph.nodes[index].input[1]) for index in weighted_writers(tensor, graph)]
+    return any(weight is None or min(weight.dims[:2]) < _BLOCK for weight in weights)
 
 
 def _hands_on(node: onnx.NodeProto, position: int, graph: GraphView) -> bool:

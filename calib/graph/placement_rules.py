@@ -9,7 +9,16 @@ import numpy as np
 import onnx
 
 from calib.graph.graph_view import COARSE, GraphView
-from calib.graph.operators import AVERAGES, FUSED, adds_two, commutes, is_standard, moved_outputs, moves
+from calib.graph.operators import (
+    AVERAGES,
+    FUSED,
+    WEIGHTED,
+    adds_two,
+    commutes,
+    is_standard,
+    moved_outputs,
+    moves,
+)
 from calib.graph.weights import as_array, fits_half
 
 __all__ = [
@@ -20,6 +29,7 @@ __all__ = [
     "pooled_input",
     "skip_input",
     "weighted_obstacle",
+    "weighted_writers",
 ]
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
@@ -134,6 +144,29 @@ def fused_convolution(tensor: str, graph: GraphView, quantized: set[int]) -> int
     if index is None or index not in quantized or graph.nodes[index].op_type not in _CONVOLUTIONS:
         return None
     return index
+
+
+def weighted_writers(tensor: str, graph: GraphView) -> frozenset[int]:
+    """The nodes with a weight that write a tensor: by what is fused into them, or what only moves values.
+
+    Args:
+        tensor: The tensor.
+        graph: Its graph.
+    """
+    found, behind, seen = set(), [tensor], {tensor}
+    while behind:
+        index = graph.producer.get(behind.pop())
+        if index is None:
+            continue
+        node = graph.nodes[index]
+        if node.op_type in WEIGHTED:
+            found.add(index)
+            continue
+        fused = node.op_type in FUSED or node.op_type == "Mul" or adds_two(node)
+        names = {name for place, name in enumerate(node.input) if fused or moves(node, place)} - seen
+        behind += names
+        seen |= names
+    return frozenset(found)
 
 
 def _folded_input(node: onnx.NodeProto, graph: GraphView) -> str:

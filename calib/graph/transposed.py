@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from calib.graph.branches import Place
 from calib.graph.graph_view import GraphView
 from calib.graph.intake import OnnxModel
-from calib.graph.operators import FUSED, adds_two, moves
+from calib.graph.placement_rules import weighted_writers
 
 __all__ = ["count_transposed", "rounded_inputs", "transposed_in_float"]
 
@@ -56,22 +56,7 @@ def _is_int8(tensor: str, graph: GraphView, placed: set[Place], quantized: Colle
     places = graph.places[tensor]
     if graph.obstacle(tensor) or graph.readers[tensor] != len(places) or not placed.issuperset(places):
         return False
-    behind, seen = [tensor], {tensor}
-    while behind:
-        index = graph.producer.get(behind.pop())
-        if index in quantized:
-            return True
-        if index is not None:
-            names = _fused_inputs(index, graph)
-            behind += [name for name in names if name not in seen]
-            seen.update(names)
-    return False
-
-
-def _fused_inputs(index: int, graph: GraphView) -> list[str]:
-    node = graph.nodes[index]
-    fused = node.op_type in FUSED or node.op_type == "Mul" or adds_two(node)
-    return [name for position, name in enumerate(node.input) if fused or moves(node, position)]
+    return not weighted_writers(tensor, graph).isdisjoint(quantized)
 
 
 def count_transposed(model: OnnxModel) -> int:
