@@ -9,17 +9,22 @@ no address tells. On an H200 every engine with one of them was wrong (SQNR of �
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from math import prod
 
 from calib.engine.inspector import EngineLayer, EngineTensor
+from calib.engine.layer_names import short_format
 
 __all__ = ["WrongLayer", "find_wrong_layers"]
 
 _DENSE = "_avdt_dense_"
-_BLOCKS = {"Two wide": 2, "Four wide": 4, "Eight wide": 8, "Sixteen wide": 16, "Thirty-two wide": 32}
-"""How formats begin that hold channels in blocks → channels of a block."""
+_BLOCKS = re.compile(r"CD?HW(\d+)")
+"""Formats that hold channels in blocks of so many."""
+
+_Shapes = Mapping[str, AbstractSet[tuple[int, ...]]]
+"""Tensor → the shapes that layers tell of it; more than one where some write or read a part."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class WrongLayer:
 
     Attributes:
         layer: Its name.
-        nodes: The ONNX nodes that it computes.
+        nodes: The ONNX nodes that it computes; of a copy, those that it copies for.
         reason: Why, in words.
     """
 
@@ -51,36 +56,55 @@ def find_wrong_layers(layers: Sequence[EngineLayer]) -> tuple[WrongLayer, ...]:
     >>> [wrong.layer for wrong in find_wrong_layers([conv, EngineLayer("b", "", "INT8", inputs=(whole,))])]
     ['a']
     """
-    largest = _largest(tensor for layer in layers for tensor in _tensors(layer))
-    cut = _largest(tensor for layer in layers for tensor in layer.outputs)
+    known = _shapes(tensor for layer in layers for tensor in _tensors(layer))
+    written = _shapes(tensor for layer in layers for tensor in layer.outputs)
     found = []
     for layer in layers:
-        reason = _dense_part(layer, largest) or _split_block(layer, cut)
+        reason = _dense_part(layer, known) or _split_block(layer, written)
         if reason:
-            found.append(WrongLayer(layer.name, layer.onnx_nodes, reason))
+            found.append(WrongLayer(layer.name, _nodes_behind(layer, layers), reason))
     return tuple(found)
 
 
-def _dense_part(layer: EngineLayer, largest: dict[str, int]) -> str:
+def _dense_part(layer: EngineLayer, known: _Shapes) -> str:
     """Why a kernel is wrong that takes a part of a buffer for a whole tensor; empty where it does not."""
     if _DENSE not in layer.tactic:
         return ""
-    parts = [tensor.name for tensor in _tensors(layer) if _elements(tensor) < largest[tensor.name]]
+    parts = [
+        tensor.name
+        for tensor in _tensors(layer)
+        if any(_is_part(tensor.shape, whole) for whole in known[tensor.name])
+    ]
     if not parts:
         return ""
     return f"takes its part of {parts[0]!r} for a tensor without gaps, by the kernel {layer.tactic}"
 
 
-def _split_block(layer: EngineLayer, cut: dict[str, int]) -> str:
-    """Why a part is read wrong that begins within a block of channels; empty where none does."""
+def _split_block(layer: EngineLayer, written: _Shapes) -> str:
+    """Why a part is read wrong that begins within a block of channels; empty where none does.
+
+    Parts of a Concat, which are read as they were written, are right.
+    """
     for tensor in layer.inputs:
-        block = next((size for word, size in _BLOCKS.items() if tensor.format.startswith(word)), 1)
-        part = _elements(tensor) < cut.get(tensor.name, 0)
-        if part and len(tensor.shape) > 1 and tensor.shape[1] % block:
-            return (
-                f"reads {tensor.shape[1]} channels of {tensor.name!r}, which holds them in blocks of {block}"
-            )
+        blocks = _BLOCKS.fullmatch(short_format(tensor.format))
+        block = int(blocks[1]) if blocks else 1
+        shape, buffers = tensor.shape, written.get(tensor.name, frozenset())
+        if len(shape) < 2 or shape[1] % block == 0 or shape in buffers:
+            continue
+        if any(_is_part(shape, whole) and shape[1] < whole[1] for whole in buffers):
+            return f"reads {shape[1]} channels of {tensor.name!r}, which holds them in blocks of {block}"
     return ""
+
+
+def _nodes_behind(layer: EngineLayer, layers: Sequence[EngineLayer]) -> tuple[str, ...]:
+    """The nodes that a layer computes; of a copy that computes none, the nodes that it copies for."""
+    seen: set[str] = set()
+    ahead = [layer]
+    while ahead and not any(one.onnx_nodes for one in ahead):
+        made = {tensor.name for one in ahead for tensor in one.outputs} - seen
+        seen |= made
+        ahead = [one for one in layers if any(tensor.name in made for tensor in one.inputs)]
+    return tuple(dict.fromkeys(node for one in ahead for node in one.onnx_nodes))
 
 
 def _tensors(layer: EngineLayer) -> Iterator[EngineTensor]:
@@ -88,13 +112,15 @@ def _tensors(layer: EngineLayer) -> Iterator[EngineTensor]:
     yield from layer.outputs
 
 
-def _largest(tensors: Iterable[EngineTensor]) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _shapes(tensors: Iterable[EngineTensor]) -> _Shapes:
+    found: dict[str, set[tuple[int, ...]]] = {}
     for tensor in tensors:
-        found[tensor.name] = max(found.get(tensor.name, 0), _elements(tensor))
+        found.setdefault(tensor.name, set()).add(tensor.shape)
     return found
 
 
-def _elements(tensor: EngineTensor) -> int:
-    """Elements of a tensor; a size that is not known counts as one everywhere."""
-    return prod(max(1, size) for size in tensor.shape)
+def _is_part(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether one shape is a part of another; where only one of them tells a size, it is not known to be."""
+    if shape == whole or len(shape) != len(whole):
+        return False
+    return all(size == all_ or 0 < size < all_ for size, all_ in zip(shape, whole, strict=True))

@@ -41,9 +41,10 @@ def test_the_reasons_name_node_tensor_and_kernel() -> None:
         "kernel sm80_xmma_fprop_avdt_dense_chw_int8int8"
     )
     # A reformat before the convolution, and the copies to the Concat.
-    assert "reads 16 channels of 'Split_output_0', which holds them in blocks of 32" in str(
-        found["c2f16-new-best"][0]
-    )
+    assert [str(wrong) for wrong in found["c2f16-new-best"]] == [
+        f"{node!r} reads 16 channels of 'Split_output_0', which holds them in blocks of 32"
+        for node in ("b.0/Conv", "Concat", "Concat")
+    ]
 
 
 def tensor(channels: int, layout: str = "", name: str = "c") -> EngineTensor:
@@ -68,10 +69,26 @@ def layer(name: str, reads: EngineTensor, writes: EngineTensor, tactic: str = ""
         ([layer("a", X, tensor(32)), layer("b", tensor(16, BLOCKS), Y)], ["b"]),
         ([layer("a", X, tensor(64)), layer("b", tensor(32, BLOCKS), Y)], []),
         ([layer("a", X, tensor(16)), layer("b", tensor(16, BLOCKS), Y)], []),
+        # Parts of a Concat are not of one size; and half of the height, which begins with a block.
+        ([layer("a", X, tensor(24)), layer("d", X, tensor(96)), layer("b", tensor(24, BLOCKS), Y)], []),
+        ([layer("a", X, tensor(24)), layer("b", EngineTensor("c", (1, 24, 4, 8), "INT8", BLOCKS), Y)], []),
+        # Sizes that only some layers tell, and a view of the same elements.
+        ([layer("a", X, tensor(16)), layer("b", EngineTensor("c", (1, 16, -1, -1), "", ""), Y, DENSE)], []),
+        ([layer("a", X, tensor(16)), layer("b", EngineTensor("c", (1, 8, 16, 8), "", ""), Y, DENSE)], []),
     ],
 )  # fmt: skip
 def test_parts_of_a_buffer(layers: list[EngineLayer], expected: list[str]) -> None:
     assert [wrong.layer for wrong in find_wrong_layers(layers)] == expected
+
+
+def test_a_copy_is_for_the_nodes_that_read_it() -> None:
+    (found,) = (one for one in REAL if one["engine"] == "c2f16-new-best")
+    wrong = find_wrong_layers(parse_layers(json.dumps({"Layers": found["layers"]})))
+    assert wrong[0].layer.startswith("Reformatting CopyNode for Input Tensor 0 to b.0")
+    assert wrong[0].nodes == ("b.0/Conv", "b.2/Relu")
+    copy = EngineLayer("copy", "Reformat", "INT8", inputs=(tensor(16, BLOCKS),), outputs=(Y,))
+    (last,) = find_wrong_layers([layer("a", X, tensor(32)), copy])
+    assert (last.nodes, str(last)[:12]) == ((), "'copy' reads")
 
 
 def test_an_inspected_engine_says_so() -> None:
