@@ -38,7 +38,7 @@ class GoneNode:
     """An ONNX node without a layer that computes it.
 
     Attributes:
-        name: Its name, or its first output's where it has none.
+        name: What TensorRT calls it.
         op: Its operator.
         way: What became of it: "folded into constants", "copies", …; empty where nothing tells.
     """
@@ -135,8 +135,13 @@ def describe_fusion(layers: Sequence[EngineLayer], model: OnnxModel | None = Non
 
 
 def node_label(node: onnx.NodeProto) -> str:
-    """What TensorRT calls a node: its name, or its first output's."""
-    return node.name or next(iter(node.output), "")
+    """What TensorRT's parser calls a node: its name, or one made of its first output's.
+
+    >>> from onnx.helper import make_node
+    >>> node_label(make_node("Relu", ["x"], ["y"], name="relu")), node_label(make_node("Relu", ["x"], ["y"]))
+    ('relu', 'node_of_y')
+    """
+    return node.name or (f"node_of_{node.output[0]}" if node.output else "")
 
 
 def _in_a_row(layer: EngineLayer, nodes: dict[str, onnx.NodeProto]) -> int:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from calib.engine.layer_names import fused_names, is_copy_name, profile_of, served_names
+from calib.engine.layer_names import fused_names, is_copy_name, metadata_nodes, profile_of, served_names
 from calib.engine.layer_types import datatype_of, kernel_types, tensor_type, type_of_tensors
 from calib.errors import EngineError
 
@@ -27,7 +26,6 @@ UNKNOWN = "unknown"
 _MAX_BYTES = 256 << 20
 _COPIES = ("Reformat", "NoOp", "signal", "wait")
 _FREE = ("NoOp", "signal", "wait")
-_ONNX = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f+]|\s*\[ONNX Layer|\s*$)")
 
 
 @dataclass(frozen=True)
@@ -234,8 +232,7 @@ def _onnx_nodes(raw: dict[str, Any], name: str) -> tuple[str, ...]:
     if "Metadata" not in raw:
         return fused_names(name)
     served = set(served_names(name)) - set(fused_names(name))
-    nodes = dict.fromkeys(_ONNX.findall(_text(raw["Metadata"])))
-    return tuple(node for node in nodes if node not in served)
+    return tuple(node for node in metadata_nodes(_text(raw["Metadata"])) if node not in served)
 
 
 def _weights_type(raw: dict[str, Any]) -> str:

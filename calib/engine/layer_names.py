@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["fused_names", "is_copy_name", "profile_of", "served_names", "short_format"]
+__all__ = ["fused_names", "is_copy_name", "metadata_nodes", "profile_of", "served_names", "short_format"]
 
 _HELPER = re.compile(r"\(Unnamed Layer\* \d+\)(?: \[[^\]]*\])?(?:_output)?")
 _ADDED = re.compile(r"^(?:reshape_(?:before|after)|(?:copied_)?squeeze_after|unsqueeze_node_after)_")
 _SERVED = re.compile(r"(?:^| )reshape_(?:before|after)_(\S+)")
+_ONNX = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f+]|\s*\[ONNX Layer|\s*$)")
 _PROFILE = re.compile(r"\[profile (\d+)\]")
 _SYNCHRONIZING = r"\[trainStation\d+\]$|\[DevicetoShapeHostCopy\]$|\[ShapeHostToDeviceCopy\]$"
 _COPY_NAMES = re.compile(rf"^Reformatting CopyNode | copy$|{_SYNCHRONIZING}")
@@ -64,6 +65,17 @@ def served_names(name: str) -> tuple[str, ...]:
     ('/fc1/Gemm',)
     """
     return tuple(_SERVED.findall(name))
+
+
+def metadata_nodes(metadata: str) -> tuple[str, ...]:
+    r"""The ONNX nodes that a layer's metadata name, by what the parser calls them.
+
+    TensorRT 8.6's parser writes a node's doc string behind its name, line by line.
+
+    >>> metadata_nodes("[ONNX Layer: conv]\x1f[ONNX Layer: relu | File 'net.py', line 7 | return x[0]]")
+    ('conv', 'relu')
+    """
+    return tuple(dict.fromkeys(told.split(" | ", 1)[0] for told in _ONNX.findall(metadata)))
 
 
 def short_format(text: str) -> str:

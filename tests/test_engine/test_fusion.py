@@ -67,6 +67,14 @@ def test_side_by_side() -> None:
     assert alone == ("3 ONNX nodes became 1 engine layer: 1 horizontal fusion.",)
 
 
+def test_nodes_without_names_are_those_that_the_parser_names_by_their_outputs() -> None:
+    """As TensorRT's parser writes them, 8.6's and TensorRT-RTX's alike."""
+    network = model(helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["y"]))
+    layers = parsed(conv("node_of_c + node_of_y", INT8, INT8, onnx=("node_of_c", "node_of_y")))
+    found = describe_fusion(layers, network)
+    assert (found.vertical, found.gone) == (1, ())
+
+
 def test_folded_weights_and_pairs_are_no_fusion() -> None:
     network = model(
         helper.make_node("Constant", [], ["w"], name="make_w", value_float=1.0),
@@ -90,7 +98,7 @@ def test_folded_weights_and_pairs_are_no_fusion() -> None:
         "kernels, or folded into weights); 1 Identity (without work); 1 BatchNormalization (folded into "
         "weights).",
     )
-    assert [one.name for one in found.gone] == ["make_w", "dequant", "i", "bn"]
+    assert [one.name for one in found.gone] == ["make_w", "dequant", "node_of_i", "bn"]
 
 
 def test_a_region_that_names_its_ends_alone_hides_what_is_gone() -> None:

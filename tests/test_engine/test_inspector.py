@@ -88,6 +88,12 @@ def test_onnx_nodes_are_set_apart_by_control_characters() -> None:
     assert b"\x1e" in golden_bytes("res.minmax")
 
 
+def test_doc_strings_are_no_part_of_the_names_of_nodes() -> None:
+    told = ("conv | File 'net.py', line 12 | return self.conv(x[0])", "relu")
+    (found,) = parsed(conv("conv + relu", INT8, INT8, onnx=told))
+    assert found.onnx_nodes == ("conv", "relu")
+
+
 def test_a_reshape_for_a_gemm_is_not_the_gemm() -> None:
     found = next(one for one in golden("plain.fp32") if one.name.startswith("/Flatten"))
     assert (found.onnx_nodes, found.copies, found.free) == (("/Flatten",), True, True)

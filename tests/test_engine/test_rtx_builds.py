@@ -19,6 +19,9 @@ import calib
 from calib.calibrators import CalibrationCache
 from calib.demo import DEMO_MODEL
 from calib.engine import Engine, load_api
+from calib.engine.api import capture_log
+from calib.engine.fusion import node_label
+from calib.engine.layer_names import metadata_nodes
 from calib.errors import EngineError, UsageError
 from calib.graph import OnnxModel, load_model, quantize, quantize_model, to_float16
 from calib.graph.cache_model import compare_names
@@ -47,6 +50,24 @@ def unexpected(engine: Engine) -> list[str]:
 
 def build(network: Path | OnnxModel, **options: object) -> Engine:
     return calib.build(network, flavour="tensorrt_rtx", compute_capability=(8, 6), **options)  # type: ignore[arg-type]
+
+
+def test_the_parser_calls_nodes_as_we_do() -> None:
+    """A layer's metadata tell its node, also where a node becomes several layers or names are there twice."""
+    api = load_api("tensorrt_rtx")
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], kernel_shape=[1]),
+        node("Conv", ["a", "w"], ["b"], name="twice", kernel_shape=[1]),
+        node("Conv", ["b", "w"], ["y"], name="twice", kernel_shape=[1]),
+    ]
+    proto = model(nodes, {"x": [1, 8, 6]}, {"y": [1, 8, 6]}, {"w": weight(8, 8, 1)})
+    log = capture_log(api)
+    builder = api.trt.Builder(log)
+    network = builder.create_network(0)
+    assert api.trt.OnnxParser(network, log).parse(proto.SerializeToString())
+    layers = [network.get_layer(index) for index in range(network.num_layers)]
+    called = [metadata_nodes(layer.metadata) for layer in layers if layer.type.name == "CONVOLUTION"]
+    assert called == [(node_label(one),) for one in nodes] == [("node_of_a",), ("twice",), ("twice",)]
 
 
 @pytest.mark.parametrize("target", TARGETS)
