@@ -211,7 +211,7 @@ class _Tensor:
 
 class _Layer:
     def __init__(self, name: str, kind: Any, inputs: Sequence[str], outputs: Sequence[str], trt: Any) -> None:
-        self.name, self.type = name, kind
+        self.name, self.type, self.metadata = name, kind, ""
         self.inputs = [_Tensor(name, (), trt.DataType.FLOAT) for name in inputs]
         self.outputs = [_Tensor(name, (), trt.DataType.FLOAT) for name in outputs]
         self.num_inputs, self.num_outputs = len(self.inputs), len(self.outputs)
@@ -230,13 +230,32 @@ class _Layer:
 
 def _layers(graph: onnx.GraphProto, trt: Any) -> Iterator[_Layer]:
     """A layer for each node, and the shuffle that 8.6's parser puts before a Gemm."""
+    ranks = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
     for index, node in enumerate(graph.node):
         if node.op_type == "Gemm":
             helper = f"(Unnamed Layer* {index}) [Shuffle]"
             yield _Layer(helper, trt.LayerType.SHUFFLE, node.input[:1], [f"{helper}_output"], trt)
-        kinds = trt.LayerType
-        kind = kinds.DECONVOLUTION if node.op_type == "ConvTranspose" else kinds.CONVOLUTION
-        yield _Layer(node.name, kind, node.input[:1], node.output, trt)
+        name = node.name or f"node_of_{node.output[0]}"
+        flat = node.op_type == "Conv" and ranks.get(node.input[1]) == 3
+        for layer in _flat_convolution(name, node, trt) if flat else [_layer(name, node, trt)]:
+            layer.metadata = f"[ONNX Layer: {name}]"
+            yield layer
+
+
+def _layer(name: str, node: onnx.NodeProto, trt: Any) -> _Layer:
+    kinds = trt.LayerType
+    kind = kinds.DECONVOLUTION if node.op_type == "ConvTranspose" else kinds.CONVOLUTION
+    return _Layer(name, kind, node.input[:1], node.output, trt)
+
+
+def _flat_convolution(name: str, node: onnx.NodeProto, trt: Any) -> list[_Layer]:
+    """A convolution of one dimension is one of two between shuffles; 8.6 gives the first the node's name."""
+    kinds = trt.LayerType
+    return [
+        _Layer(name, kinds.SHUFFLE, node.input[:1], [f"{name}_wide"], trt),
+        _Layer(f"{name}_0", kinds.CONVOLUTION, [f"{name}_wide"], [f"{name}_made"], trt),
+        _Layer(f"{name}_1", kinds.SHUFFLE, [f"{name}_made"], node.output, trt),
+    ]
 
 
 class _Network:

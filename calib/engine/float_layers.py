@@ -8,6 +8,7 @@ from typing import Any
 
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
+from calib.engine.layer_names import metadata_nodes
 from calib.errors import EngineError, UsageError, first_names
 from calib.graph.targets import stays_float, target_of_release
 from calib.wording import counted
@@ -32,13 +33,13 @@ def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest
 
     Raises:
         UsageError: A regular expression is none, or finds no layer that could be bound.
-        EngineError: This TensorRT cannot bind layers.
+        EngineError: This TensorRT cannot bind layers, or none that must be float.
     """
     wanted = {pattern: _matching(network, pattern) for pattern in request.keep_float}
     floats = request.quantized and floats_transposed(request.conv_transpose, api.flavour, api.version)
     transposed = list(_transposed(network)) if floats else []
-    faulty = [layer for layer in _layers(network) if layer.name in request.float_nodes]
-    if not wanted and not transposed and not faulty:
+    faulty = [layer for layer in _layers(network) if not _nodes(layer).isdisjoint(request.float_nodes)]
+    if not wanted and not transposed and not request.float_nodes:
         return ()
     if not api.has("layer_precision"):
         raise EngineError(
@@ -49,7 +50,8 @@ def keep_layers_float(api: Api, network: Any, config: Any, request: BuildRequest
     half = request.quantized and request.half
     kind, kept = api.trt.DataType.HALF if half else api.trt.DataType.FLOAT, "FP16" if half else "FP32"
     notes = []
-    _bound(api, faulty, kind)
+    if request.float_nodes and not _bound(api, faulty, kind):
+        raise EngineError(f"no layer of {first_names(request.float_nodes)} can be bound to {kept}")
     if request.keep_float:
         bound = {name for pattern, layers in wanted.items() for name in _keep(api, pattern, layers, kind)}
         notes.append(f"{counted(len(bound), 'layer[s]')} kept in {kept} by --keep-float")
@@ -107,8 +109,13 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _found(network: Any, expression: re.Pattern[str]) -> Iterator[Any]:
     for layer in _layers(network):
         outputs = (layer.get_output(i).name for i in range(layer.num_outputs))
-        if any(expression.search(name) for name in (layer.name, *outputs)):
+        if any(expression.search(name) for name in (layer.name, *_nodes(layer), *outputs)):
             yield layer
+
+
+def _nodes(layer: Any) -> frozenset[str]:
+    """The node that a layer is of: by its metadata, since only the first of a node's layers has its name."""
+    return frozenset(metadata_nodes(getattr(layer, "metadata", "") or "") or (layer.name,))
 
 
 def _transposed(network: Any) -> Iterator[Any]:

@@ -158,6 +158,15 @@ def test_layers_are_kept_float(
             calib.build(network, keep_float=[pattern], **options)  # type: ignore[arg-type]
 
 
+def test_all_layers_of_a_node_are_kept_float(install_tensorrt: InstallTensorRT, tmp_path: Path) -> None:
+    """TensorRT 8.6's parser gives a node's name to the first of its layers, which may be a shuffle."""
+    trt = install_tensorrt("8.6.0")
+    nodes = [node("Conv", ["x", "w"], ["a"], name="flat"), node("Relu", ["a"], ["y"])]
+    proto = model(nodes, {"x": [1, 8, 6]}, {"y": [1, 8, 6]}, {"w": weight(8, 8, 1)})
+    calib.build(save(proto, tmp_path / "flat.onnx"), precision="fp16", keep_float=["^flat$", "^y$"])
+    assert trt.builds[0]["bound"] == dict.fromkeys(("flat", "flat_0", "flat_1", "node_of_y"), "FLOAT")
+
+
 def test_what_never_is_int8_cannot_be_kept_float(
     install_tensorrt: InstallTensorRT, network: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
