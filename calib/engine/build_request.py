@@ -38,7 +38,8 @@ class BuildRequest:
             "fp16", that stay in FP32.
         conv_transpose: What becomes of transposed convolutions in INT8 engines: "int8", "float", or "auto":
             float before TensorRT 10, which builds none above level 0 where their output is INT8.
-        float_nodes: Names of nodes that do not become INT8 either, since TensorRT gets them wrong there.
+        float_nodes: Nodes that do not become INT8 either, since TensorRT gets them wrong there; as its parser
+            calls them.
         flavour: "tensorrt" or "tensorrt_rtx".
         device: Number of the GPU.
         compute_capability: The GPU that TensorRT-RTX builds for, such as (8, 6); None for the one that is

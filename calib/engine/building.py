@@ -145,22 +145,24 @@ class _Build:
         self._scales = scales
         self._from_file = from_file
         self._timing_cache = timing_cache
+        self._shape_notes: tuple[str, ...] = ()
         self._engines = EngineCache(engine_cache) if engine_cache is not None else None
 
     def run(self, api: Api, shapes: ShapesLike) -> Engine:
         ranges, notes = resolve_shapes(self._model, shapes)
-        prepared = self._prepare(api, self._request, notes)
+        self._shape_notes = tuple(notes)
+        prepared = self._prepare(api, self._request)
         with open_target(api, self._request) as device:
             key = self._key(api, prepared, ranges, device)
             found = self._engines.find(key) if self._engines is not None and key else None
             return found or self._build(api, prepared, ranges, device, key)
 
-    def _prepare(self, api: Api, request: BuildRequest, notes: Sequence[str]) -> Prepared:
+    def _prepare(self, api: Api, request: BuildRequest) -> Prepared:
         prepared = prepare(api, request, self._model, self._scales)
         model = with_free_sizes(prepared.model)
         if api.whole_shapes:
             model = with_whole_shapes(model)
-        return replace(prepared, model=model, notes=(*notes, *prepared.notes))
+        return replace(prepared, model=model, notes=(*self._shape_notes, *prepared.notes))
 
     def _build(
         self, api: Api, prepared: Prepared, ranges: tuple[InputRange, ...], device: TargetDevice, key: str
@@ -171,23 +173,23 @@ class _Build:
         def run(prepared: Prepared, request: BuildRequest) -> BuiltPlan:
             with open_source(prepared.model, self._unchanged(prepared)) as source:
                 job = BuildJob(prepared.model, source, request, ranges, device, prepared.scales, timing)
-                return run_builder(api, job)
+                built = run_builder(api, job)
+            told = (*prepared.notes, *([device.note] if device.note else []))
+            return replace(built, notes=(*told, *built.notes))
 
         def again(nodes: tuple[str, ...]) -> BuiltPlan:
             request = replace(self._request, float_nodes=nodes)
-            return run(self._prepare(api, request, ()), request)
+            return run(self._prepare(api, request), request)
 
         built = run(prepared, self._request)
         if api.wrong_layers and self._request.quantized:
             # A calibrator has had its batches.
             can = frozenset() if prepared.scales.calibrator is not None else avoidable_nodes(self._model)
             lean = self._request.version_compatible
-            built, more = build_soundly(api, device, built, again, can, host_code=lean)
-            notes += more
+            built = build_soundly(api, device, built, again, can, host_code=lean)
         seconds = time.perf_counter() - start
-        record = self._record(api, prepared, ranges, device, key, built, seconds)
-        record = replace(record, notes=(*record.notes, *notes))
-        engine = Engine(built.plan, record)
+        built = replace(built, notes=(*built.notes, *notes))
+        engine = Engine(built.plan, self._record(api, prepared.route, ranges, device, key, built, seconds))
         if self._engines is not None:
             engine = self._keep(engine)
         return engine
@@ -235,7 +237,7 @@ class _Build:
     def _record(
         self,
         api: Api,
-        prepared: Prepared,
+        route: str,
         ranges: Sequence[InputRange],
         device: TargetDevice,
         key: str,
@@ -244,7 +246,7 @@ class _Build:
     ) -> BuildRecord:
         return BuildRecord(
             precision=self._request.precision,
-            route=prepared.route,
+            route=route,
             level=self._request.level,
             tensorrt=api.version,
             flavour=api.flavour,
@@ -260,7 +262,7 @@ class _Build:
             cache_sha256=_cache_hash(self._scales),
             key=key,
             warnings=built.warnings,
-            notes=(*prepared.notes, *([device.note] if device.note else []), *built.notes),
+            notes=built.notes,
         )
 
 

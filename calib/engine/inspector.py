@@ -147,6 +147,8 @@ def inspect_engine(api: Any, engine: Any, context: Any = None) -> tuple[EngineLa
         inspector.execution_context = context
         profile = max(0, int(getattr(context, "active_optimization_profile", 0) or 0))
     text = inspector.get_engine_information(api.trt.LayerInformationFormat.JSON)
+    if text is None:
+        raise EngineError("TensorRT's inspector says nothing of this engine.")
     return parse_layers(text, profile=profile)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from calib.calibrators import CalibrationCache, encode_version, read_sidecar
 from calib.calibrators.algorithms import ALGORITHMS
 from calib.engine.api import Api
 from calib.engine.build_request import BuildRequest
+from calib.engine.fusion import node_label
 from calib.errors import CacheError, EngineError, ModelError, UsageError, first_names
 from calib.graph import OnnxModel, convert_float16, quantize_model
 from calib.graph.cache_model import compare_names, lint_provenance, name_faults
@@ -204,10 +205,11 @@ def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
     notes = _check_names(scales, model)
     target = target_of_release(api.flavour, api.version).name
     typed = request.half and not api.precision_flags
+    wrong = _patterns(model, request.float_nodes)
     result = quantize_model(
         model,
         scales.cache,
-        (*request.keep_float, *(f"^{re.escape(name)}$" for name in request.float_nodes)),
+        (*request.keep_float, *wrong),
         target=target,
         float_type="fp16" if typed else "fp32",
         conv_transpose=cast(Treatment, request.conv_transpose),
@@ -217,12 +219,20 @@ def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
         f"for {target}"
     )
     if result.left_float:
-        notes.append(left_in_words(result.left_float))
+        reasons = {f"kept by {pattern!r}": "wrong in INT8" for pattern in wrong}
+        left = [replace(one, reason=reasons.get(one.reason, one.reason)) for one in result.left_float]
+        notes.append(left_in_words(left))
     if typed:
         notes.append(f"{api.title} has no FP16 flag: the rest was converted to FP16")
     elif not request.half:
         notes.append(_REST)
     return Prepared(result.model, "explicit INT8", notes=(*notes, *result.notes))
+
+
+def _patterns(model: OnnxModel, nodes: Sequence[str]) -> list[str]:
+    """What finds these nodes alone, which TensorRT's parser calls so: by name, or by output without one."""
+    names = {node_label(node): node.name or node.output[0] for node in model.proto.graph.node if node.output}
+    return [f"^{re.escape(names[node])}$" for node in nodes]
 
 
 def _name(scales: Scales) -> str:

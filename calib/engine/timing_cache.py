@@ -42,11 +42,12 @@ class TimingCache:
 
     Attributes:
         file: The file; it need not exist.
-        notes: What became of it.
+        notes: What became of it, each line once: an engine may be built several times.
     """
 
     file: Path
     notes: list[str] = field(default_factory=list)
+    _own: bool = False
 
     def attach(self, config: Any, log: Any) -> None:
         """Gives the timings to a builder config; refused ones are reported, and new ones taken instead.
@@ -65,10 +66,10 @@ class TimingCache:
         said = [text for _, text in log.lines[before:] if any(part in text for part in _REFUSED)]
         if content and (not taken or said):
             reason = said[0] if said else "no reason was given"
-            self.notes.append(f"timing cache {self.file} was refused ({reason}); new timings are taken")
+            self._tell(f"timing cache {self.file} was refused ({reason}); new timings are taken")
             config.set_timing_cache(config.create_timing_cache(b""), False)
-        elif content:
-            self.notes.append(f"timings from {self.file}")
+        elif content and not self._own:
+            self._tell(f"timings from {self.file}")
 
     def store(self, config: Any) -> None:
         """Writes the timings, old and new.
@@ -83,8 +84,13 @@ class TimingCache:
         content = b"" if cache is None else bytes(memoryview(cache.serialize()))
         if content:
             write_bytes(self.file, content)
+            self._own = True
         else:
-            self.notes.append("TensorRT gave no timings to keep")
+            self._tell("TensorRT gave no timings to keep")
+
+    def _tell(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
 
     def _read(self) -> bytes:
         if not self.file.exists():

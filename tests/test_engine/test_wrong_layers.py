@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import fake_tensorrt
 import pytest
 from engine_fakes import InstallTensorRT
 from goldens import TENSORRT
@@ -109,7 +111,18 @@ def network(tmp_path: Path) -> Path:
     return save(model(nodes, {"x": [1, 8, 6, 6]}, {"y": [1, 4, 6, 6]}, weights), tmp_path / "net.onnx")
 
 
-def told(*wrong: str) -> str:
+def chain(names: list[str], folder: Path) -> Path:
+    """Convolutions in a row, which write a, b, c …"""
+    made = "abcdefghi"[: len(names) - 1]
+    nodes = [
+        node("Conv", [read, "w"], [write], name=name)
+        for name, read, write in zip(names, f"x{made}", f"{made}y", strict=True)
+    ]
+    proto = model(nodes, {"x": [1, 8, 6, 6]}, {"y": [1, 8, 6, 6]}, {"w": weight(8, 8, 1, 1)})
+    return save(proto, folder / "chain.onnx")
+
+
+def told(*wrong: str, among: Sequence[str] = ("first", "second")) -> str:
     """What the inspector says of an engine in which these nodes have a wrong kernel."""
 
     def entry(name: str, channels: int) -> dict[str, Any]:
@@ -118,11 +131,11 @@ def told(*wrong: str) -> str:
         facts = {"Name": name, "LayerType": "CaskConvolution", "Inputs": [], "Outputs": [shape]}
         return {**facts, "TacticName": kernel, "Metadata": f"[ONNX Layer: {name}]"}
 
-    return json.dumps({"Layers": [entry("first", 8), entry("second", 8), entry("whole", 16)]})
+    return json.dumps({"Layers": [*(entry(name, 8) for name in among), entry("whole", 16)]})
 
 
 def cache_for(version: str = "8.6.0") -> CalibrationCache:
-    return CalibrationCache(dict.fromkeys(("x", "a", "b", "cat", "y"), 0.02), version=version)
+    return CalibrationCache(dict.fromkeys(("x", *"abcdefghi", "cat", "y"), 0.02), version=version)
 
 
 def build(network: Path, route: str = "implicit", version: str = "8.6.0", **options: Any) -> Any:
@@ -149,6 +162,9 @@ def test_the_explicit_route_places_no_pairs_on_it(install_tensorrt: InstallTenso
     # On x, a and cat, of which the second node alone is quantized for a.
     assert [one["pairs"] for one in trt.builds] == [3, 2]
     assert any("built again with second in float" in text for text in record.notes)
+    # What is said of the engine is said of the last one.
+    assert "2 activations quantized by Q/DQ nodes, in the form for tensorrt-8.6" in record.notes
+    assert "1 quantizable node in float: second (wrong in INT8)" in record.notes
 
 
 def test_as_often_as_it_takes(install_tensorrt: InstallTensorRT, network: Path) -> None:
@@ -164,6 +180,34 @@ def test_as_often_as_it_takes(install_tensorrt: InstallTensorRT, network: Path) 
     assert sum("built again" in text for text in record.notes) == 2
 
 
+@pytest.mark.parametrize(("at_once", "builds"), [(1, 6), (3, 4)])
+def test_builds_are_counted_and_not_nodes(
+    install_tensorrt: InstallTensorRT, tmp_path: Path, at_once: int, builds: int
+) -> None:
+    trt = install_tensorrt("8.6.0")
+    names = [f"n{index}" for index in range(9)]
+    trt.layers = [told(*names[i : i + at_once], among=names) for i in range(0, 9, at_once)] + [told()]
+    record = build(chain(names, tmp_path))
+    assert len(trt.builds) == builds
+    assert len(trt.builds[-1]["bound"]) == min(9, at_once * (builds - 1))
+    assert bool(record.warnings) == (at_once == 1)
+
+
+@pytest.mark.parametrize("route", ["implicit", "explicit"])
+@pytest.mark.parametrize("name", ["", "/a.0/b[1] (c|d)+^$"])
+def test_nodes_of_any_name(install_tensorrt: InstallTensorRT, tmp_path: Path, name: str, route: str) -> None:
+    trt = install_tensorrt("8.6.0")
+    called = name or "node_of_b"
+    trt.layers = [told(called, among=[called]), told()]
+    record = build(chain(["a", name, "c"], tmp_path), route)
+    assert sum("built again with" in text for text in record.notes) == 1
+    if route == "implicit":
+        assert trt.builds[-1]["bound"] == {called: "HALF"}
+    else:
+        assert [one["pairs"] for one in trt.builds] == [3, 2]
+        assert f"1 quantizable node in float: {name or 'b'} (wrong in INT8)" in record.notes
+
+
 def test_what_stays_wrong_is_warned_of(install_tensorrt: InstallTensorRT, network: Path) -> None:
     trt = install_tensorrt("8.6.0")
     trt.layers = [told("second")]
@@ -171,7 +215,50 @@ def test_what_stays_wrong_is_warned_of(install_tensorrt: InstallTensorRT, networ
     assert len(trt.builds) == 2
     (warning,) = record.warnings
     assert warning.startswith("The engine computes something else: 'second' takes its part of 'cat'")
-    assert "TensorRT 8.6.0 gets wrong. Build it at another --level" in warning
+    # That the node is in float was of no use.
+    assert warning.endswith("TensorRT 8.6.0 gets wrong. Build it at another --level.")
+
+
+def refuse_float(builder: Any, network: Any, config: Any) -> str | None:
+    kept = [layer.name for layer in network.layers if layer.precision]
+    return f"Could not find any implementation for node {kept[0]}" if kept else None
+
+
+def test_an_engine_is_kept_where_it_cannot_be_built_again(
+    install_tensorrt: InstallTensorRT, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trt = install_tensorrt("8.6.0")
+    trt.layers, trt.says = [told("second")], [("WARNING", "of the builder")]
+    monkeypatch.setattr(fake_tensorrt._Builder, "_refusal", refuse_float)
+    record = build(network)
+    assert (len(trt.builds), record.plan_bytes > 0) == (1, True)
+    (note,) = (text for text in record.notes if "built again" in text)
+    assert note.startswith("not built again with second in float: TensorRT 8.6.0 cannot build")
+    assert "any implementation for node second" in note
+    assert "\n" not in note
+    # The worst comes first.
+    assert record.warnings[0].startswith("The engine computes something else: 'second'")
+    assert "keep the node in float (--keep-float" in record.warnings[0]
+    assert record.warnings[1:] == ("of the builder",)
+
+
+def test_a_node_that_is_all_there_is_to_quantize(install_tensorrt: InstallTensorRT, tmp_path: Path) -> None:
+    trt = install_tensorrt("8.6.0")
+    trt.layers = [told("one", among=["one"])]
+    record = build(chain(["one"], tmp_path), "explicit")
+    assert len(trt.builds) == 1
+    assert any("not built again with one in float: Nothing in" in text for text in record.notes)
+    assert any("computes something else: 'one'" in text for text in record.warnings)
+
+
+def test_a_node_of_which_the_network_has_no_layer(
+    install_tensorrt: InstallTensorRT, network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trt = install_tensorrt("8.6.0")
+    trt.layers = [told("second")]
+    monkeypatch.setattr(fake_tensorrt, "_layers", lambda graph, trt: iter(()))
+    record = build(network)
+    assert any("not built again with second in float: no layer of" in text for text in record.notes)
 
 
 def test_a_model_with_qdq_nodes_is_built_as_it_is(
@@ -182,7 +269,8 @@ def test_a_model_with_qdq_nodes_is_built_as_it_is(
     calib.quantize(network, cache_for(), out=tmp_path / "q.onnx")
     record = calib.build(tmp_path / "q.onnx", precision="best").record
     assert len(trt.builds) == 1
-    assert any("computes something else: 'second'" in text for text in record.warnings)
+    (warning,) = (text for text in record.warnings if "computes something else: 'second'" in text)
+    assert warning.endswith("(--keep-float; of calib quantize, where the model has Q/DQ nodes).")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +291,44 @@ def test_an_engine_that_cannot_be_loaded_is_told(install_tensorrt: InstallTensor
     trt = install_tensorrt("8.6.0")
     trt.loads = False
     record = build(network)
-    assert any("its layers were not looked at" in note and "out of memory" in note for note in record.notes)
+    (note,) = (text for text in record.notes if text.startswith("its layers were not looked at: "))
+    assert "cannot load the engine of " in note
+    assert "(the engine just built). TensorRT says: out of memory" in note
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(RuntimeError("bad\n  context"), "bad context"), (MemoryError(), "MemoryError"), (None, "says nothing")],
+)
+def test_no_built_engine_is_lost_to_the_look_at_it(
+    install_tensorrt: InstallTensorRT,
+    network: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception | None,
+    reason: str,
+) -> None:
+    trt = install_tensorrt("8.6.0")
+    trt.layers = [told("second")]
+
+    def tell(inspector: Any, form: Any) -> None:
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(fake_tensorrt._Inspector, "get_engine_information", tell)
+    record = build(network)
+    (note,) = (text for text in record.notes if text.startswith("its layers were not looked at: "))
+    assert reason in note
+    assert len(trt.builds) == 1
+
+
+def test_timings_are_told_of_once(install_tensorrt: InstallTensorRT, network: Path, tmp_path: Path) -> None:
+    for expected in (0, 1):
+        trt = install_tensorrt("8.6.0")
+        trt.layers = [told("second"), told("first"), told()]
+        record = build(network, timing_cache=tmp_path / "kept.timing")
+        assert len(trt.builds) == 3
+        # Those that the first of the builds left are no news.
+        assert sum(text.startswith("timings from ") for text in record.notes) == expected
 
 
 def test_the_engine_that_was_built_again_is_kept(
