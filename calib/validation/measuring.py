@@ -93,9 +93,8 @@ class Measurement:
             settings = _settings(variants)
         found = find_peers(comparison, peers, every, timing, engines)
         count = len(variants)
-        return Measured(
-            comparison, tuple(variants), timing.of_first(variants), engines[:count], settings, found
-        )
+        warned = tuple(one.warned_of(rebuilt.get(one.name.label, ())) for one in variants)
+        return Measured(comparison, warned, timing.of_first(variants), engines[:count], settings, found)
 
     def _engines(self, variants: Sequence[Variant]) -> tuple[EngineRecord | None, ...]:
         if all(variant.engine is None for variant in variants):

@@ -56,6 +56,24 @@ class Variant:
     again: Callable[[int], Variant] | None = None
     simulation: str = ""
 
+    def warned_of(self, others: Sequence[Variant]) -> Variant:
+        """The run with what further builds of its engine are warned of, and it is not: that one is wrong.
+
+        Args:
+            others: The builds.
+        """
+        known = set(self._without_label())
+        more = [
+            warning
+            for one in others
+            for warning, text in zip(one.warnings, one._without_label(), strict=True)
+            if text not in known
+        ]
+        return replace(self, warnings=(*self.warnings, *more))
+
+    def _without_label(self) -> list[str]:
+        return [warning.removeprefix(f"{self.name.label}: ") for warning in self.warnings]
+
 
 def make_variants(
     model: OnnxModel, options: Options, calibrations: Sequence[Calibration], feeds: Feeds | None = None

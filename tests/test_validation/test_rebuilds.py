@@ -67,7 +67,9 @@ def fake_engines(
         runner = BuiltRunner(load_model(model.path), number)
         RUNNERS.append(runner)
         name = RunName("fp16", runner="tensorrt", form="" if number == 1 else f"build {number}")
-        return Variant(name, runner, f"build {number}", again=build)
+        said = ["of all builds", *(["of the third"] if number == 3 else [])]
+        warnings = tuple(f"{name.label}: {text}" for text in said)
+        return Variant(name, runner, f"build {number}", warnings=warnings, again=build)
 
     yield build(1)
 
@@ -114,6 +116,11 @@ class TestValidation:
     def test_nothing_is_run_twice(self, built: Results) -> None:
         # 3 batches each; time_ms of the fake runs nothing.
         assert [runner.calls for runner in RUNNERS] == [3, 3, 3]
+
+    def test_what_one_build_alone_is_warned_of(self, built: Results) -> None:
+        """A wrong build makes the builds differ, and is no noise."""
+        said = [text for text in built.warnings if "of all builds" in text or "of the third" in text]
+        assert said == ["TensorRT FP16: of all builds", "TensorRT FP16 build 3: of the third"]
 
     def test_the_noise_of_one_run(self, built: Results) -> None:
         (record,) = built.rebuilds
