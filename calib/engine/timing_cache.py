@@ -68,7 +68,7 @@ class TimingCache:
             reason = said[0] if said else "no reason was given"
             self._tell(f"timing cache {self.file} was refused ({reason}); new timings are taken")
             config.set_timing_cache(config.create_timing_cache(b""), False)
-        elif content and not self._own:
+        elif content:
             self._tell(f"timings from {self.file}")
 
     def store(self, config: Any) -> None:
@@ -89,7 +89,8 @@ class TimingCache:
             self._tell("TensorRT gave no timings to keep")
 
     def _tell(self, note: str) -> None:
-        if note not in self.notes:
+        # What an earlier build of the same engine left in the file is no news, nor that it is refused.
+        if not self._own and note not in self.notes:
             self.notes.append(note)
 
     def _read(self) -> bytes:

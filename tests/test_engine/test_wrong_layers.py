@@ -321,14 +321,22 @@ def test_no_built_engine_is_lost_to_the_look_at_it(
     assert len(trt.builds) == 1
 
 
-def test_timings_are_told_of_once(install_tensorrt: InstallTensorRT, network: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("refused", "said"), [(False, "timings from "), (True, "timing cache ")])
+def test_timings_are_told_of_once(
+    install_tensorrt: InstallTensorRT, network: Path, tmp_path: Path, refused: bool, said: str
+) -> None:
     for expected in (0, 1):
         trt = install_tensorrt("8.6.0")
         trt.layers = [told("second"), told("first"), told()]
+        trt.refuse_timing = refused
+        # The fake takes timings that it calls new.
+        kept = tmp_path / "kept.nvidia-h200-sm90-trt8.6.0.timing"
+        if expected:
+            kept.write_bytes(b"of another day")
         record = build(network, timing_cache=tmp_path / "kept.timing")
         assert len(trt.builds) == 3
         # Those that the first of the builds left are no news.
-        assert sum(text.startswith("timings from ") for text in record.notes) == expected
+        assert [text.startswith(said) for text in record.notes if "timing" in text] == [True] * expected
 
 
 def test_the_engine_that_was_built_again_is_kept(
