@@ -113,8 +113,8 @@ def _worst(results: Results, failed: frozenset[str]) -> Iterator[str]:
     """The samples that moved most in the runs that failed; in all runs where none did by itself."""
     from calib.report.text import visible
 
-    kinds = {(run.precision, run.calibration) for run in results.runs if run.label in failed}
-    chosen = [one for one in results.worst if (one.precision, one.calibration) in kinds] or results.worst
+    runs = [run for run in results.runs if run.label in failed]
+    chosen = [one for one in results.worst if any(map(one.is_of, runs))] or results.worst
     if not chosen:
         return
     lines = ["Samples that moved most:"]
@@ -124,7 +124,7 @@ def _worst(results: Results, failed: frozenset[str]) -> Iterator[str]:
             "" if sample.candidate_class is None else f", {sample.baseline_class} → {sample.candidate_class}"
         )
         level = "" if sample.sqnr_db is None else f", SQNR {sample.sqnr_db:.1f} dB"
-        name = f"{sample.precision.upper()} {sample.calibration}".strip()
+        name = sample.run or f"{sample.precision.upper()} {sample.calibration}".strip()
         lines.append(f"  {visible(name)}: {visible(sample.sample_id)}{label}{answer}{level}")
     left = len(results.worst) - min(_SHOWN, len(chosen))
     yield "\n".join([*lines, *([f"  and {left} more in the results"] if left > 0 else [])])

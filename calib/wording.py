@@ -35,12 +35,12 @@ def counted(number: int, words: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A message that begins small as a sentence: with a capital, and one full stop.
+    """A message that begins small as a sentence: with a capital, and one full stop, or that there is more.
 
-    >>> sentence("the weights have changed"), sentence("it has no entries.")
-    ('The weights have changed.', 'It has no entries.')
+    >>> sentence("the weights have changed"), sentence("it has no entries."), sentence("added: a, b …")
+    ('The weights have changed.', 'It has no entries.', 'Added: a, b …')
     """
-    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
+    return text[0].upper() + (text[1:] if text.endswith("…") else f"{text[1:].removesuffix('.')}.")
 
 
 def suggestion(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calib.errors import require
-from calib.report.labels import Anchor, Box, Label, place_labels
+from calib.report.labels import Anchor, Box, Label, place_labels, text_width
 from calib.report.palette import ROLES, Look
 from calib.report.svg import render_svg
 
@@ -23,7 +23,10 @@ _AXIS, _SURFACE = ROLES["axis"].light, ROLES["surface"].light
 _FONT = "Helvetica, Arial, sans-serif"
 _LOG_FROM = 20.0
 _STRIP = 38
+_TITLE = 20
 _LINE_LABEL = 14.0
+_WIDER = 1.3
+"""By how much a character may be wider in the reader's font than in the one that Vega measures, in pixels."""
 _LABEL = {"baseline": "middle", "fontSize": 13, "fontWeight": 600, "aria": False}
 
 
@@ -275,6 +278,8 @@ def _texts(alt: Any, points: Sequence[Point], frame: _Frame) -> Iterator[Any]:
 def draw_strips(strips: Sequence[Strip], x_title: str, plot: Plot) -> str:
     """The chart of all timed batches, a row a run: dots for batches, bars for p50, p90 and p99.
 
+    Names stand before the rows, or above them where they would take more than half of the plot's width.
+
     Args:
         strips: At least one.
         x_title: Title of the x axis, with its unit.
@@ -286,39 +291,47 @@ def draw_strips(strips: Sequence[Strip], x_title: str, plot: Plot) -> str:
     alt = require("altair", "report", "Writing a report")
     scale = Scale.of_latency([value for strip in strips for value in (strip.p50, strip.p99)])
     x, y = _x_axis(alt, scale, x_title, plot), alt.Y("y:Q", scale=None, axis=None)
-    dots = [dot for row, strip in enumerate(strips) for dot in _dots(row, strip, scale)]
-    bars = [bar for row, strip in enumerate(strips) for bar in _bars(row, strip)]
-    names = [{"y": _STRIP * (row + 0.5), "label": strip.label} for row, strip in enumerate(strips)]
+    room = max(text_width(strip.label) for strip in strips)
+    above = room > plot.width / 2
+    height = _STRIP + (_TITLE if above else 0)
+    middles = [height * (row + 1) - _STRIP / 2 for row in range(len(strips))]
+    placed = list(zip(strips, middles, strict=True))
+    dots = [dot for strip, middle in placed for dot in _dots(middle, strip, scale)]
+    bars = [bar for strip, middle in placed for bar in _bars(middle, strip)]
+    names = [
+        {"y": middle - (height - _TITLE / 2 - _STRIP / 2 if above else 0), "label": strip.label}
+        for strip, middle in placed
+    ]
     fill, width = _raw(alt, "Fill", "colour"), alt.StrokeWidth("width:Q", scale=None, legend=None)
     dot = _layer(alt, dots).mark_point(size=14, stroke="transparent", opacity=0.55, aria=False)
     bar = _layer(alt, bars).mark_rule(color=_INK)
-    name = _layer(alt, names).mark_text(**_LABEL, align="right", color=_INK)
+    name = _layer(alt, names).mark_text(**_LABEL, align="left" if above else "right", color=_INK)
     layers = [
         *([dot.encode(x=x, y=y, fill=fill)] if dots else []),
         bar.encode(x=x, y=y, y2="y2", strokeWidth=width, description="tip:N"),
-        name.encode(x=alt.value(-10), y=y, text="label:N"),
+        name.encode(x=alt.value(0 if above else -10), y=y, text="label:N"),
     ]
-    chart = alt.layer(*layers).properties(width=plot.width, height=_STRIP * len(strips))
-    return render_svg(_styled(chart))
+    chart = alt.layer(*layers).properties(width=plot.width, height=height * len(strips))
+    return render_svg(_styled(chart, 0 if above else _WIDER * max(len(strip.label) for strip in strips)))
 
 
-def _dots(row: int, strip: Strip, scale: Scale) -> Iterator[dict[str, object]]:
+def _dots(middle: float, strip: Strip, scale: Scale) -> Iterator[dict[str, object]]:
     inside = [time for time in strip.times if scale.low <= time <= scale.high]
     for index, time in enumerate(inside):
         # The golden ratio spreads the dots evenly over the row's height, the same in every report.
-        y = _STRIP * (row + 0.5) + 20 * ((index * 0.618034) % 1 - 0.5)
+        y = middle + 20 * ((index * 0.618034) % 1 - 0.5)
         yield {"x": round(time, 6), "y": round(y, 1), "colour": strip.look.colour}
 
 
-def _bars(row: int, strip: Strip) -> Iterator[dict[str, object]]:
-    middle = _STRIP * (row + 0.5)
+def _bars(middle: float, strip: Strip) -> Iterator[dict[str, object]]:
     for value, half, width in ((strip.p50, 14, 3.0), (strip.p90, 9, 2.0), (strip.p99, 9, 2.0)):
         yield {"x": value, "y": middle - half, "y2": middle + half, "width": width, "tip": strip.tip}
 
 
-def _styled(chart: Any) -> Any:
+def _styled(chart: Any, left: float = 0) -> Any:
+    padding = {"left": 6 + left, "top": 6, "right": 6, "bottom": 6}
     return (
-        chart.configure(background="transparent", font=_FONT, padding=6)
+        chart.configure(background="transparent", font=_FONT, padding=padding)
         .configure_view(stroke=None)
         .configure_axis(
             labelColor=_MUTED,

@@ -143,9 +143,8 @@ class Merged:
 
     def row_of(self, source: Source, sample: WorstSample) -> Row | None:
         """The run that a worst sample belongs to; never the baseline, against which samples are worst."""
-        wanted = (sample.precision, sample.calibration)
-        rows = (row for row in self.rows if row.source is source and not row.is_baseline)
-        return next((row for row in rows if (row.run.precision, row.run.calibration) == wanted), None)
+        rows = [row for row in self.rows if row.source is source and not row.is_baseline]
+        return next((row for row in rows if sample.is_of(row.run)), None)
 
     def _siblings(self, row: Row) -> list[Row]:
         return [other for other in self.rows if other.source is row.source]

@@ -277,6 +277,7 @@ class Comparison:
             max_abs=found.samples.max_abs(index),
             calibration=found.name.calibration,
             change="" if judge is None or reference is None else judge.change(reference, index),
+            run=found.name.label,
         )
 
     def _label(self, index: int) -> str | None:

@@ -157,7 +157,7 @@ def _latency_of_baseline(case: Case, ours: Latency) -> GateOutcome:
         f"p50 {plain(ours.median_ms)} ms, {plain(stored.median_ms)} ms in the baseline: {plain(ratio)} times",
         subject="latency",
         value=ratio,
-        note="measured on different days: clocks and load may differ, and there is no interval",
+        note="measured in different runs: clocks and load may differ, and there is no interval",
         noise=stored.latency_noise,
         builds=case.builds,
     )

@@ -222,6 +222,7 @@ class WorstSample:
         max_abs: Largest absolute error.
         calibration: Name of the calibration of that candidate; empty for FP16.
         change: What changed in the answer, in words; empty for classes, and where nothing did.
+        run: Label of the candidate; empty in results of before it was kept.
     """
 
     precision: str
@@ -234,6 +235,13 @@ class WorstSample:
     max_abs: float | None
     calibration: str = ""
     change: str = ""
+    run: str = ""
+
+    def is_of(self, run: PrecisionRun) -> bool:
+        """Whether a run moved it so; told by precision and calibration where no label was kept."""
+        if self.run:
+            return self.run == run.label
+        return (self.precision, self.calibration) == (run.precision, run.calibration)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from calib.validation.naming import RunName
 from calib.validation.options import Options
 from calib.validation.provenance import Calibration
 from calib.validation.variants import Variant
+from calib.wording import sentence
 
 if TYPE_CHECKING:
     from calib.engine import Api, Engine
@@ -129,7 +130,7 @@ def _describe(engine: Engine, runner: TensorRTRunner) -> str:
     record = engine.record
     level = "default level" if record.level is None else f"level {record.level}"
     source = "from the engine cache" if record.from_cache else f"built in {record.build_seconds:.0f} s"
-    return f"{record.route}, {level}, {source}; {runner.note}. {' '.join(record.notes)}".strip()
+    return " ".join([f"{record.route}, {level}, {source}; {runner.note}.", *map(sentence, record.notes)])
 
 
 def _warnings(name: RunName, engine: Engine) -> tuple[str, ...]:

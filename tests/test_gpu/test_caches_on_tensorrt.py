@@ -136,7 +136,8 @@ def assert_alike(layers: Sequence[EngineLayer], agreement: float) -> None:
     """8.6.0 chooses wrong kernels in some builds, which calib.build does again; this is the bare builder."""
     wrong = find_wrong_layers(layers)
     print("wrong:", *map(str, wrong), sep=" ")
-    assert (agreement > 0.93) == (not wrong)
+    # On an H200 right engines of the U-Net agreed to 93 to 98%, by the cache least, and wrong ones to 25 to 54%.
+    assert (agreement > 0.8) == (not wrong)
 
 
 def decibels(reference: np.ndarray, other: np.ndarray) -> float:

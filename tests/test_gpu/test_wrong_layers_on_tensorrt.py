@@ -121,8 +121,9 @@ def test_what_calib_builds_is_right(
     record_property("figures", json.dumps(told))
     print(f"\n{case.network.path.name} {route} {precision}: {json.dumps(told, indent=1)}")
     assert wrong == ()
-    # Further layers in float make it better; the implicit route rounds where it likes.
-    assert told["engine, dB"] > told["simulation, dB"] - 4
+    # Further layers in float make it better; the implicit route rounds where it likes, and one scale for all that
+    # the Concat joins costs the block 7.6 dB. Wrong engines have 2 dB and less.
+    assert told["engine, dB"] > told["simulation, dB"] - 9
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -57,6 +57,28 @@ def test_every_colour_can_turn_dark(scatter):
         assert colours <= {shade.light for shade in ROLES.values()}
 
 
+@pytest.mark.parametrize(
+    ("label", "plot", "align", "left"),
+    [
+        ("INT8", NARROW, "end", -10.0),
+        ("TensorRT INT8 entropy", WIDE, "end", -10.0),
+        ("TensorRT INT8 entropy", NARROW, "start", 0.0),
+    ],
+)
+def test_a_name_stands_before_its_row_or_above_it_where_it_is_long(label, plot, align, left):
+    svg = draw_strips([Strip(label, look_of("int8"), "", (1.0, 2.0), 1.0, 1.5, 2.0)], "ms", plot)
+    (name,) = (
+        one
+        for one in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+        if one.text == label
+    )
+    assert name.get("text-anchor") == align
+    assert float(re.findall(r"translate\(([-\d.]+),", name.get("transform"))[0]) == left
+    # The reader's font may be wider than the one that the size was worked out with.
+    width = float(ElementTree.fromstring(svg).get("width"))
+    assert width > plot.width + (8 * len(label) + 10 if align == "end" else 0)
+
+
 def test_all_points_are_labelled(scatter):
     texts = [
         element.text for element in ElementTree.fromstring(scatter).iter("{http://www.w3.org/2000/svg}text")

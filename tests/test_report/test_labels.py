@@ -45,6 +45,15 @@ def test_a_label_far_away_has_a_leader():
     assert label.leader
 
 
+def test_labels_as_wide_as_the_plot_cover_no_mark():
+    spots = [(20, 140), (24, 140), (70, 140), (170, 140), (200, 140)]
+    marks = [Box(x - 8, y - 8, x + 8, y + 8) for x, y in spots]
+    anchors = [Anchor(x, y, f"TensorRT INT8 minmax · {x}") for x, y in spots]
+    boxes = [box_of(label) for label in place_labels(anchors, marks, 280.0, HEIGHT)]
+    for index, box in enumerate(boxes):
+        assert not any(box.overlap(other) for other in marks + boxes[:index])
+
+
 def test_overlap_is_the_common_area():
     assert Box(0, 0, 4, 4).overlap(Box(2, 3, 9, 9)) == 2.0
     assert Box(0, 0, 1, 1).overlap(Box(2, 2, 3, 3)) == 0.0

@@ -29,6 +29,15 @@ def test_the_precision_that_moved_samples_most_comes_first():
     assert [row[3].text for row in table.rows] == ["1 → none", "1, as before", "1, as before"]
 
 
+def test_samples_of_two_runs_of_one_calibration_are_told_apart():
+    base = made.classifier()
+    twice = replace(base, runs=(*base.runs, replace(base.runs[2], label="INT8 Q/DQ")))
+    samples = (replace(worst("int8", 0, 20.0), run="INT8"), replace(worst("int8", 1, 30.0), run="INT8 Q/DQ"))
+    table = worst_table(merge([replace(twice, worst=samples)]))
+    assert table is not None
+    assert [(row[0].text, row[1].text) for row in table.rows] == [("INT8", "s0"), ("INT8 Q/DQ", "s1")]
+
+
 def test_samples_left_out_are_counted():
     samples = tuple(worst("int8", number, 10.0) for number in range(33))
     table = worst_table(merge([replace(made.classifier(), worst=samples)]))

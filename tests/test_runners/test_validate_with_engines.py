@@ -81,6 +81,7 @@ class Builder:
             model_sha256="",
             cache_sha256=None,
             key="",
+            notes=("names: all matched.", "built for nothing"),
         )
 
 
@@ -164,6 +165,8 @@ def test_engines_are_looked_into(run: Run) -> None:
     assert engine.slowest[0][0::2] == ("Conv_0", 0.8)  # 2.0 of 2.5 ms
     assert "20% of the layers' time (0.5 ms) goes to 1 reformat" in engine.costs[0]
     assert results.environment.tensorrt == "8.6.0"
+    description = by_label(results)["TensorRT INT8"].description
+    assert description.endswith("on Fake H200. Names: all matched. Built for nothing.")
 
 
 def test_with_transfers_graphs_and_both_routes(run: Run, device: FakeDevice) -> None:
@@ -172,6 +175,7 @@ def test_with_transfers_graphs_and_both_routes(run: Run, device: FakeDevice) -> 
     assert [asked["precision"] for asked in builder.asked] == ["fp32", "fp16", "int8", "int8"]
     assert [asked.get("route") for asked in builder.asked] == [None, None, "implicit", "explicit"]
     assert list(runs)[3:] == ["TensorRT INT8", "TensorRT INT8 Q/DQ"]
+    assert list(dict.fromkeys(sample.run for sample in results.worst)) == list(runs)[2:]
     latency = runs["TensorRT FP16"].latency
     # One input and one output, each of one copy.
     assert latency.median_ms == pytest.approx(4.0 + 2 * device.copy_ms)

@@ -145,6 +145,7 @@ class TestWorst:
         assert [s.sqnr_db for s in worst] == pytest.approx(expected, abs=1e-5)
         assert worst[1].max_abs == 0.5
         assert worst[1].origin == "d: x[1]"
+        assert worst[1].run == found.findings[1].name.label
 
     def test_at_most_ten(self) -> None:
         data = np.ones((50, 6), np.float32)
