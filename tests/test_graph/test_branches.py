@@ -130,6 +130,14 @@ def test_a_concat_takes_the_scale_of_what_it_reads_where_that_is_larger() -> Non
     assert (shared.tensors, shared.scale, shared.own) == (("t", "p", "cat"), 0.03, (0.03, 0.03, 0.02))
 
 
+def test_a_custom_operator_that_is_called_as_one_with_a_weight_has_none() -> None:
+    proto = unet(channels=32, entry=32)
+    first = next(n for n in proto.graph.node if n.name == "first")
+    first.CopyFrom(node("Conv", ["x"], ["c"], name="first", domain="custom"))
+    proto.opset_import.append(onnx.helper.make_opsetid("custom", 1))
+    assert placed(quantized(proto)) == {"p": ("deep",), "cat": ("last",), "t": ("pool", "join")}
+
+
 def test_scales_do_not_creep_from_concat_to_concat() -> None:
     """Each is 1.6 times that before: the second may have the first's place, the third not."""
     nodes, scales = [node("Conv", ["x", "w0"], ["t0"], name="first")], {"x": 0.04, "t0": 0.01}
