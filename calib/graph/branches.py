@@ -113,7 +113,7 @@ def _reached(tensor: str, graph: GraphView, pairs: Container[str]) -> tuple[list
 def _few_channels(tensor: str, graph: GraphView) -> bool:
     """Whether a node that writes a tensor sums less than a block of channels (seen: 1, 3 and 16)."""
     weights = [graph.constants.get(graph.nodes[index].input[1]) for index in weighted_writers(tensor, graph)]
-    return any(weight is None or min(weight.dims[:2]) < _BLOCK for weight in weights)
+    return any(weight is None or min(weight.dims[:2], default=0) < _BLOCK for weight in weights)
 
 
 def _hands_on(node: onnx.NodeProto, position: int, graph: GraphView) -> bool:
@@ -127,10 +127,11 @@ def _joins_blocks(node: onnx.NodeProto, graph: GraphView) -> bool:
     With one scale TensorRT writes each part where the Concat wants it, and the part's other readers read it
     there: at once where it begins with a block, and by a copy in another format where it does not.
     """
-    axis = next(attribute.i for attribute in node.attribute if attribute.name == "axis")
     sizes = [graph.sizes(name) for name in node.input]
+    # Without an axis it is not valid, as a Concat of nothing; what checks a model says so better.
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
     if axis < 0:
-        axis += max(map(len, sizes))
+        axis += max(map(len, sizes), default=0)
     return axis == 1 and all(len(found) > 1 and found[1] and not found[1] % _BLOCK for found in sizes)
 
 

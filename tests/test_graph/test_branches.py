@@ -130,6 +130,21 @@ def test_a_concat_takes_the_scale_of_what_it_reads_where_that_is_larger() -> Non
     assert (shared.tensors, shared.scale, shared.own) == (("t", "p", "cat"), 0.03, (0.03, 0.03, 0.02))
 
 
+def test_a_concat_without_an_axis_is_left_to_what_checks_a_model() -> None:
+    proto = unet(channels=32, entry=32)
+    del next(n for n in proto.graph.node if n.op_type == "Concat").attribute[:]
+    (shared,) = quantized(proto).explanation.shared
+    assert shared.tensors == ("t", "p")
+
+
+def test_a_weight_without_axes_is_left_to_what_checks_a_model() -> None:
+    proto = unet(channels=32, entry=32)
+    first = next(tensor for tensor in proto.graph.initializer if tensor.name == "w1")
+    first.CopyFrom(onnx.numpy_helper.from_array(np.float32(2), "w1"))
+    (shared,) = quantized(proto).explanation.shared
+    assert shared.tensors == ("t", "p")
+
+
 def test_a_custom_operator_that_is_called_as_one_with_a_weight_has_none() -> None:
     proto = unet(channels=32, entry=32)
     first = next(n for n in proto.graph.node if n.name == "first")
