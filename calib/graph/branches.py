@@ -9,6 +9,7 @@ one scale for it and for what a Concat makes of it, it is written where the Conc
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from math import inf
 
 import onnx
 
@@ -79,7 +80,7 @@ def handed_scales(graph: GraphView, branching: Sequence[str], pairs: Container[s
         first.update(dict.fromkeys((tensor, *alone), first.get(tensor, tensor)))
         if not _few_channels(tensor, graph):
             joined += [(tensor, name) for name in behind]
-    groups = _Groups(graph.scales, first)
+    groups = _Groups(graph.scales, _finest_behind(graph, pairs), first)
     for tensor, name in joined:
         groups.join(tensor, name)
     found = []
@@ -110,10 +111,26 @@ def _reached(tensor: str, graph: GraphView, pairs: Container[str]) -> tuple[list
     return alone, joined
 
 
+def _finest_behind(graph: GraphView, pairs: Container[str]) -> dict[str, float]:
+    """The finest scale of the pairs that a tensor's values come to, its own among them.
+
+    Also behind a Concat of other parts, which keeps its own scale, but gets what this tensor's pair left.
+    """
+    found: dict[str, float] = {}
+    for tensor in reversed(list(_tensors(graph))):
+        scales = [graph.scales[tensor]] if tensor in pairs else []
+        for index, position in graph.places[tensor]:
+            node = graph.nodes[index]
+            if moves(node, position):
+                scales += [found.get(name, inf) for name in moved_outputs(node)]
+        found[tensor] = min(scales, default=inf)
+    return found
+
+
 def _few_channels(tensor: str, graph: GraphView) -> bool:
     """Whether a node that writes a tensor sums less than a block of channels (seen: 1, 3 and 16)."""
     weights = [graph.constants.get(graph.nodes[index].input[1]) for index in weighted_writers(tensor, graph)]
-    return any(weight is None or min(weight.dims[:2]) < _BLOCK for weight in weights)
+    return any(weight is None or min(weight.dims[:2], default=0) < _BLOCK for weight in weights)
 
 
 def _hands_on(node: onnx.NodeProto, position: int, graph: GraphView) -> bool:
@@ -127,32 +144,35 @@ def _joins_blocks(node: onnx.NodeProto, graph: GraphView) -> bool:
     With one scale TensorRT writes each part where the Concat wants it, and the part's other readers read it
     there: at once where it begins with a block, and by a copy in another format where it does not.
     """
-    axis = next(attribute.i for attribute in node.attribute if attribute.name == "axis")
     sizes = [graph.sizes(name) for name in node.input]
+    # Without an axis it is not valid, as a Concat of nothing; what checks a model says so better.
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
     if axis < 0:
-        axis += max(map(len, sizes))
+        axis += max(map(len, sizes), default=0)
     return axis == 1 and all(len(found) > 1 and found[1] and not found[1] % _BLOCK for found in sizes)
 
 
 class _Groups:
     """Tensors with one scale: the largest of those that are not merely handed on."""
 
-    def __init__(self, scales: Mapping[str, float], first: Mapping[str, str]) -> None:
+    def __init__(
+        self, scales: Mapping[str, float], finest: Mapping[str, float], first: Mapping[str, str]
+    ) -> None:
         self._scales = scales
+        self._finest = finest
         self._root = dict(first)
         self._members: dict[str, list[str]] = {}
         for name, origin in first.items():
             self._members.setdefault(origin, []).append(name)
-        self._span = {
-            origin: (min(map(scales.__getitem__, names)), scales[origin])
-            for origin, names in self._members.items()
-        }
+        # The finest scale that what has a group's scale comes to, and that scale.
+        self._span = {origin: (finest[origin], scales[origin]) for origin in self._members}
 
     def join(self, tensor: str, joined: str) -> None:
-        """Makes one group of two tensors', where no tensor's scale becomes much coarser."""
+        """Makes one group of two tensors', where no pair is reached by values that are much coarser."""
         one, two = self._root[tensor], self._root.setdefault(joined, joined)
         members = self._members.setdefault(two, [two])
-        low, high = zip(self._span[one], self._span.setdefault(two, (self._scales[two],) * 2), strict=True)
+        alone = self._finest[two], self._scales[two]
+        low, high = zip(self._span[one], self._span.setdefault(two, alone), strict=True)
         if one == two or max(high) > _COARSEST * min(low):
             return
         self._root.update(dict.fromkeys(members, one))

@@ -202,7 +202,8 @@ def _restore_names(before: onnx.GraphProto, after: onnx.GraphProto) -> list[str]
         if not renamed:
             constants = {node.output[0] for node in before.node if node.op_type == "Constant"}
             return sorted(names - present - constants)
-        for node in after.node:
+        # What subgraphs read of the graph around them is renamed there too.
+        for node in all_nodes(after):
             node.input[:] = [renamed.get(name, name) for name in node.input]
             node.output[:] = [renamed.get(name, name) for name in node.output]
 

@@ -159,6 +159,8 @@ def weighted_writers(tensor: str, graph: GraphView) -> frozenset[int]:
         if index is None:
             continue
         node = graph.nodes[index]
+        if not is_standard(node):
+            continue
         if node.op_type in WEIGHTED:
             found.add(index)
             continue

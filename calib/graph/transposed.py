@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from calib.graph.branches import Place
 from calib.graph.graph_view import GraphView
 from calib.graph.intake import OnnxModel
+from calib.graph.operators import is_standard
 from calib.graph.placement_rules import weighted_writers
 
 __all__ = ["count_transposed", "rounded_inputs", "transposed_in_float"]
@@ -26,7 +27,11 @@ def transposed_in_float(graph: GraphView) -> dict[int, str]:
     Args:
         graph: The network.
     """
-    return {index: _REASON for index, node in enumerate(graph.nodes) if node.op_type == "ConvTranspose"}
+    return {
+        index: _REASON
+        for index, node in enumerate(graph.nodes)
+        if node.op_type == "ConvTranspose" and is_standard(node)
+    }
 
 
 def rounded_inputs(

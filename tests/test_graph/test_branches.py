@@ -130,6 +130,45 @@ def test_a_concat_takes_the_scale_of_what_it_reads_where_that_is_larger() -> Non
     assert (shared.tensors, shared.scale, shared.own) == (("t", "p", "cat"), 0.03, (0.03, 0.03, 0.02))
 
 
+def test_a_scale_is_not_raised_where_a_concat_of_other_parts_comes_to_a_much_finer_one() -> None:
+    """The rows keep their own scale, 0.012, and get what the pair on t left: 0.02 is fine enough for them."""
+    beside = [
+        node("Concat", ["t", "t"], ["rows"], name="stack", axis=2),
+        node("Conv", ["rows", "w2"], ["z"], name="tall"),
+    ]
+    proto = unet(*beside, outputs=("y", "z"), channels=32, entry=32)
+    result = quantized(proto, {**SCALES, "p": 0.02, "cat": 0.035, "rows": 0.012})
+    assert placed(result)["t"] == ("pool", "join", "stack", "stack")
+    (shared,) = result.explanation.shared
+    assert (shared.tensors, shared.scale) == (("t", "p"), 0.02)
+    # As fine as t's own, they leave it the scale of the Concat.
+    (shared,) = quantized(proto, {**SCALES, "p": 0.02, "cat": 0.035, "rows": 0.02}).explanation.shared
+    assert (shared.tensors, shared.scale) == (("t", "p", "cat"), 0.035)
+
+
+def test_a_concat_without_an_axis_is_left_to_what_checks_a_model() -> None:
+    proto = unet(channels=32, entry=32)
+    del next(n for n in proto.graph.node if n.op_type == "Concat").attribute[:]
+    (shared,) = quantized(proto).explanation.shared
+    assert shared.tensors == ("t", "p")
+
+
+def test_a_weight_without_axes_is_left_to_what_checks_a_model() -> None:
+    proto = unet(channels=32, entry=32)
+    first = next(tensor for tensor in proto.graph.initializer if tensor.name == "w1")
+    first.CopyFrom(onnx.numpy_helper.from_array(np.float32(2), "w1"))
+    (shared,) = quantized(proto).explanation.shared
+    assert shared.tensors == ("t", "p")
+
+
+def test_a_custom_operator_that_is_called_as_one_with_a_weight_has_none() -> None:
+    proto = unet(channels=32, entry=32)
+    first = next(n for n in proto.graph.node if n.name == "first")
+    first.CopyFrom(node("Conv", ["x"], ["c"], name="first", domain="custom"))
+    proto.opset_import.append(onnx.helper.make_opsetid("custom", 1))
+    assert placed(quantized(proto)) == {"p": ("deep",), "cat": ("last",), "t": ("pool", "join")}
+
+
 def test_scales_do_not_creep_from_concat_to_concat() -> None:
     """Each is 1.6 times that before: the second may have the first's place, the third not."""
     nodes, scales = [node("Conv", ["x", "w0"], ["t0"], name="first")], {"x": 0.04, "t0": 0.01}

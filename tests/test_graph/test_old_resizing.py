@@ -64,6 +64,34 @@ def test_raised_model_computes_what_the_original_does(
     np.testing.assert_allclose(run(after, x=x), run(before, x=x), rtol=0, atol=1e-6)
 
 
+def test_a_subgraph_that_reads_what_was_resized_reads_it_still() -> None:
+    """The converter calls it otherwise; a cache knows it by its old name."""
+
+    def branch(op: str) -> onnx.GraphProto:
+        made = helper.make_tensor_value_info("made", TensorProto.FLOAT, None)
+        return helper.make_graph([node(op, ["u"], ["made"])], op, [], [made])
+
+    before = model(
+        [
+            node("Upsample", ["x", "f"], ["u"], mode="nearest"),
+            node("Relu", ["u"], ["r"]),
+            node("If", ["flag"], ["z"], then_branch=branch("Tanh"), else_branch=branch("Neg")),
+            node("Add", ["r", "z"], ["y"]),
+        ],
+        {"x": [1, 2, 4, 4], "flag": []},
+        {"y": [1, 2, 8, 8]},
+        {"f": np.array([1, 1, 2, 2], np.float32)},
+        opset=9,
+        types={"flag": TensorProto.BOOL},
+    )
+    after, _ = raise_opset(in_memory(before))
+    onnx.checker.check_model(after, full_check=True)
+    assert "u" in {name for found in after.graph.node for name in found.output}
+    for flag in (True, False):
+        feeds = {"x": samples(1, 2, 4, 4), "flag": np.array(flag)}
+        np.testing.assert_array_equal(run(after, **feeds), run(before, **feeds))
+
+
 @pytest.mark.parametrize("scales", [*GROWS, *SHRINKS])
 def test_nearest_pixels_are_those_below_or_above(scales: Sequence[float]) -> None:
     """Counted out: pixel ⌊i / scale⌋ where an axis grows, ⌈i / scale⌉ where it shrinks."""

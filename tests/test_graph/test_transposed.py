@@ -11,7 +11,7 @@ from networks import model, node, samples, save, weight
 import calib
 from calib.data import from_arrays
 from calib.errors import ModelError, UsageError
-from calib.graph import OnnxModel, QuantizedModel, quantize_model
+from calib.graph import OnnxModel, QuantizedModel, count_transposed, quantize_model
 from calib.graph.capabilities import layer_table
 
 
@@ -119,6 +119,17 @@ def test_the_inputs_of_one_that_the_user_keeps_float_are_left_alone() -> None:
     result = quantize_model(OnnxModel(Path("m.onnx"), decoder()), dict.fromkeys("xauy", 0.05), ["^up$"])
     assert {pair.tensor for pair in result.activations} == {"x", "u"}
     assert [left.reason for left in result.left_float] == ["kept by '^up$'"]
+
+
+def test_a_custom_operator_of_that_name_is_none() -> None:
+    proto = decoder()
+    up = next(n for n in proto.graph.node if n.name == "up")
+    up.domain = "custom"
+    proto.opset_import.append(onnx.helper.make_opsetid("custom", 1))
+    result = quantized(proto)
+    assert {pair.tensor for pair in result.activations} == {"x", "u"}
+    assert result.left_float == ()
+    assert count_transposed(OnnxModel(Path("m.onnx"), proto)) == 0
 
 
 def test_one_alone_is_refused_with_what_to_do_instead() -> None:
