@@ -11,14 +11,14 @@ tensor get one scale. NVIDIA's developer guide, "Q/DQ Layer-Placement Recommenda
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
 
 from calib.errors import UsageError
 from calib.graph.attention import attention_in_float
-from calib.graph.branches import branch_places, handed_scales
+from calib.graph.branches import Place, branch_places, handed_scales
 from calib.graph.graph_view import GraphView, label
 from calib.graph.operators import WEIGHTED, adds_two
 from calib.graph.placement_rules import (
@@ -29,7 +29,7 @@ from calib.graph.placement_rules import (
     weighted_obstacle,
 )
 from calib.graph.shared_scales import SharedScale, concat_warnings, share_scales
-from calib.graph.transposed import rounded_inputs, transposed_in_float
+from calib.graph.transposed import roundable_inputs, transposed_in_float
 
 __all__ = ["LeftFloat", "Plan", "WeightSite", "nodes_kept", "plan_placement"]
 
@@ -113,14 +113,17 @@ def plan_placement(
     _place_weighted(plan, graph, kept)
     _place_skips(plan, graph, kept)
     _place_pools(plan, graph, kept)
-    _place_rounded(plan, graph, [index for index in transposed if index not in kept_by_user])
-    branching = _place_branches(plan, graph, kept)
+    roundable = _roundable(plan, graph, transposed.keys() - kept_by_user)
+    branching = _place_branches(plan, graph, kept, roundable)
+    _place_rounded(plan, graph, roundable)
     plan.half = frozenset(filter(graph.is_half, plan.activations))
     plan.scales = {tensor: scales[tensor] for tensor in plan.activations}
     if share:
         plan.shared, plan.warnings = share_scales(graph, plan.activations)
-    else:
-        plan.shared = handed_scales(graph, branching, plan.activations)
+    # What is too far apart to share one scale is handed some all the same.
+    taken = {tensor for group in plan.shared for tensor in group.tensors}
+    handed = handed_scales(graph, branching, plan.activations)
+    plan.shared += [group for group in handed if taken.isdisjoint(group.tensors)]
     plan.scales.update({tensor: group.scale for group in plan.shared for tensor in group.tensors})
     plan.warnings += concat_warnings(graph, plan.activations)
     return plan
@@ -152,7 +155,7 @@ def _place_skips(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
 
 
 def _place_pools(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
-    placed = {place for places in plan.activations.values() for place in places}
+    placed = _placed(plan)
     for index in reversed(range(len(graph.nodes))):
         node = graph.nodes[index]
         if index in kept or not is_average(node, graph) or graph.obstacle(node.input[0]):
@@ -162,20 +165,34 @@ def _place_pools(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
             placed.add((index, 0))
 
 
-def _place_rounded(plan: Plan, graph: GraphView, transposed: Sequence[int]) -> None:
-    placed = {place for places in plan.activations.values() for place in places}
-    for index, position in rounded_inputs(graph, transposed, placed, {site.node for site in plan.weights}):
-        plan.place(graph.nodes[index].input[position], index, position)
+def _roundable(plan: Plan, graph: GraphView, transposed: Iterable[int]) -> list[Place]:
+    return roundable_inputs(graph, sorted(transposed), {site.node for site in plan.weights})
 
 
-def _place_branches(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> list[str]:
+def _place_branches(
+    plan: Plan, graph: GraphView, kept: Mapping[int, str], roundable: Iterable[Place]
+) -> list[str]:
     """Gives tensors that several quantized branches read one pair; which they are, in network order."""
-    placed = {place for places in plan.activations.values() for place in places}
-    found = branch_places(graph, placed, kept)
+    # A tensor gets it only if all that reads it does, and with it the places that can have one.
+    found = branch_places(graph, _placed(plan).union(roundable), kept)
     for tensor, places in found.items():
         for index, position in places:
             plan.place(tensor, index, position)
     return list(reversed(found))
+
+
+def _place_rounded(plan: Plan, graph: GraphView, roundable: Sequence[Place]) -> None:
+    """Gives what INT8 layers hand to float transposed convolutions a pair, where nothing else is float."""
+    through_pairs = _placed(plan).union(roundable)
+    for index, position in roundable:
+        tensor = graph.nodes[index].input[position]
+        places = graph.places[tensor]
+        if graph.readers[tensor] == len(places) and through_pairs.issuperset(places):
+            plan.place(tensor, index, position)
+
+
+def _placed(plan: Plan) -> set[Place]:
+    return {place for places in plan.activations.values() for place in places}
 
 
 def nodes_kept(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> dict[int, str]:

@@ -376,6 +376,15 @@ def test_a_row_of_poolings_has_one_scale() -> None:
     ] * 3
 
 
+def test_what_is_too_far_apart_to_share_is_handed_scales_all_the_same() -> None:
+    proto = unet()
+    scales = {**SCALES, "cat": 0.5}
+    made = quantize_model(OnnxModel(Path("m.onnx"), proto), scales, share_scales=True)
+    (shared,) = made.explanation.shared
+    assert (shared.tensors, shared.scale) == (("t", "p"), 0.02)
+    assert any("33.3 times apart" in text for text in made.explanation.warnings)  # 0.5 / 0.015
+
+
 def test_a_scale_is_not_handed_on_to_what_lies_far_behind() -> None:
     """Each is not twice as coarse as the next, t more than twice as coarse as p2."""
     result = row_of_poolings(t=0.03, p=0.02, p2=0.014, cat=0.03)

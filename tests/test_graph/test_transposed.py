@@ -103,6 +103,16 @@ def test_what_int8_layers_make_is_rounded_for_them() -> None:
     assert reading(CONV, node("Relu", ["c"], ["a"]), beside, outputs=("y", "z")) == {"x", "a"}
 
 
+def test_a_tensor_that_branches_read_too_has_one_pair_for_all() -> None:
+    """As in U-Net++: a MaxPool, a Concat and a transposed convolution read it."""
+    pool = node("MaxPool", ["a"], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2])
+    behind = node("Conv", ["p", "wb"], ["z"], name="behind")
+    assert reading(CONV, node("Relu", ["c"], ["a"]), pool, behind, outputs=("y", "z")) == {"x", "a", "p"}
+    # Not where one of them comes to float: nothing reads it through a pair then.
+    tanh = node("Tanh", ["p"], ["z"])
+    assert reading(CONV, node("Relu", ["c"], ["a"]), pool, tanh, outputs=("y", "z")) == {"x"}
+
+
 def test_what_is_float_stays_float_for_them() -> None:
     # Nothing with a weight makes it.
     assert reading(node("Relu", ["x"], ["a"])) == set()
