@@ -20,6 +20,7 @@ from calib.cli.demo import demo_command
 from calib.cli.doctor import doctor_command
 from calib.cli.export import export_command
 from calib.cli.fp16 import fp16_command
+from calib.cli.groups import add_commands, make_app
 from calib.cli.inspect import inspect_command
 from calib.cli.plan import plan_command
 from calib.cli.quantize import quantize_command
@@ -34,15 +35,11 @@ EXIT_ERROR = 2
 _EXIT_INTERRUPTED = 130
 _INTERRUPTED = "calib: interrupted"
 
-app = typer.Typer(
+app = make_app(
+    "INT8 calibration and accuracy validation for TensorRT.",
     name="calib",
-    help="INT8 calibration and accuracy validation for TensorRT.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    # Rich help would take half of the time that --help has.
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -61,7 +58,7 @@ def _root(
     """INT8 calibration and accuracy validation for TensorRT."""
 
 
-for _function, _summary, _example in (
+_COMMANDS = (
     (demo_command, "The whole job on shipped data, on a CPU", "demo --out DIR"),
     (
         export_command,
@@ -112,9 +109,9 @@ for _function, _summary, _example in (
     (plan_command, "How many samples a gate needs", "plan --margin 0.5 --baseline 76 --disagreement 3.0"),
     (report_command, "Results → HTML, Markdown, CSV", "report cpu/results.json gpu/results.json --out DIR"),
     (doctor_command, "What this machine has and can do", "doctor --model model.onnx"),
-):
-    _name = _example.split()[0]
-    app.command(_name, short_help=_summary, epilog=f"Example: calib {_example}")(_function)
+)
+
+add_commands(app, "calib", _COMMANDS)
 app.add_typer(data_app, name="data", short_help="Look at data; find what is wrong with them")
 app.add_typer(cache_app, name="cache", short_help="Show, check, compare and edit calibration caches")
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import typer
-
 from calib.cli.cache.convert import convert_command
 from calib.cli.cache.diff import diff_command
 from calib.cli.cache.lint import lint_command
 from calib.cli.cache.merge import merge_command
 from calib.cli.cache.rename import rename_command
 from calib.cli.cache.show import show_command
+from calib.cli.groups import add_commands, make_app
 
 __all__ = ["cache_app"]
 
-cache_app = typer.Typer(
-    help="Show, check, compare and edit calibration caches.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+cache_app = make_app("Show, check, compare and edit calibration caches.")
 
-for _function, _summary, _example in (
+_COMMANDS = (
     (show_command, "Table of tensors, scales and ranges", "show model.cache --sort scale"),
     (lint_command, "What is wrong with a cache; a gate", "lint model.cache --model model.onnx"),
     (diff_command, "Two caches by ratio", "diff old.cache new.cache --max-ratio 1.05"),
@@ -35,6 +29,6 @@ for _function, _summary, _example in (
         "To and from ONNX Runtime's table, Q/DQ models, another TensorRT",
         "convert model.cache model.json --to onnxruntime-json",
     ),
-):
-    _name = _example.split()[0]
-    cache_app.command(_name, short_help=_summary, epilog=f"Example: calib cache {_example}")(_function)
+)
+
+add_commands(cache_app, "calib cache", _COMMANDS)
