@@ -12,11 +12,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from calib.engine.detect import detect_gpus
 from calib.engine.log import make_logger
 from calib.errors import EngineError, MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    from calib.graph.targets import Target
 
 __all__ = ["FEATURES", "FLAVOURS", "Api", "capture_log", "find_features", "load_api"]
 
@@ -110,14 +113,12 @@ class Api:
         return self.features["timing_cache_calls"] and self.flavour == "tensorrt"
 
     @property
-    def whole_shapes(self) -> bool:
-        """Whether the parser takes a Shape of a part of the axes for one of all, as up to release 9."""
-        return self.flavour == "tensorrt" and self.release < (10, 0, 0)
+    def target(self) -> Target:
+        """The form of Q/DQ model that it reads, and what is to know of this release."""
+        # What only asks which features there are has no use for ONNX.
+        from calib.graph.targets import target_of_release
 
-    @property
-    def wrong_layers(self) -> bool:
-        """Whether an engine may have the layers that ``calib.engine.wrong_layers`` looks for."""
-        return self.flavour == "tensorrt" and self.release < (10, 0, 0)
+        return target_of_release(self.flavour, self.version)
 
     @property
     def title(self) -> str:

@@ -160,7 +160,7 @@ class _Build:
     def _prepare(self, api: Api, request: BuildRequest) -> Prepared:
         prepared = prepare(api, request, self._model, self._scales)
         model = with_free_sizes(prepared.model)
-        if api.whole_shapes:
+        if api.target.whole_shapes:
             model = with_whole_shapes(model)
         return replace(prepared, model=model, notes=(*self._shape_notes, *prepared.notes))
 
@@ -182,7 +182,7 @@ class _Build:
             return run(self._prepare(api, request), request)
 
         built = run(prepared, self._request)
-        if api.wrong_layers and self._request.quantized:
+        if api.target.wrong_layers and self._request.quantized:
             # A calibrator has had its batches.
             can = frozenset() if prepared.scales.calibrator is not None else avoidable_nodes(self._model)
             lean = self._request.version_compatible

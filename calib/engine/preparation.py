@@ -19,7 +19,8 @@ from calib.errors import CacheError, EngineError, ModelError, UsageError, first_
 from calib.graph import OnnxModel, convert_float16, quantize_model
 from calib.graph.cache_model import compare_names, lint_provenance, name_faults
 from calib.graph.explanation import left_in_words
-from calib.graph.targets import Treatment, target_of_release
+from calib.graph.graph_view import label
+from calib.graph.targets import Treatment
 from calib.wording import counted
 
 __all__ = ["Prepared", "Scales", "check_scales", "prepare"]
@@ -150,7 +151,7 @@ def _prepare_quantized(api: Api, request: BuildRequest, model: OnnxModel, scales
     if request.route == "implicit":
         raise UsageError(f"{model.path} has Q/DQ nodes, which is the explicit route. Leave --route out.")
     notes = [f"built from the {model.quantized_nodes} Q/DQ nodes that the model has"]
-    target = target_of_release(api.flavour, api.version)
+    target = api.target
     if target.most_opset is not None and model.opset > target.most_opset:
         notes.append(f"opset {model.opset} is above the {target.most_opset} that {api.title} reads for sure")
     if not api.precision_flags:
@@ -203,13 +204,13 @@ def _prepare_implicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
 def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales: Scales) -> Prepared:
     assert scales.cache is not None  # _route refuses a calibrator
     notes = _check_names(scales, model)
-    target = target_of_release(api.flavour, api.version).name
+    target = api.target.name
     typed = request.half and not api.precision_flags
-    wrong = _patterns(model, request.float_nodes)
+    wrong = [label(node) for node in model.proto.graph.node if node_label(node) in request.float_nodes]
     result = quantize_model(
         model,
         scales.cache,
-        (*request.keep_float, *wrong),
+        (*request.keep_float, *(f"^{re.escape(name)}$" for name in wrong)),
         target=target,
         float_type="fp16" if typed else "fp32",
         conv_transpose=cast(Treatment, request.conv_transpose),
@@ -219,20 +220,17 @@ def _prepare_explicit(api: Api, request: BuildRequest, model: OnnxModel, scales:
         f"for {target}"
     )
     if result.left_float:
-        reasons = {f"kept by {pattern!r}": "wrong in INT8" for pattern in wrong}
-        left = [replace(one, reason=reasons.get(one.reason, one.reason)) for one in result.left_float]
-        notes.append(left_in_words(left))
+        left = result.left_float
+        notes.append(
+            left_in_words(
+                [replace(one, reason="wrong in INT8") if one.node in wrong else one for one in left]
+            )
+        )
     if typed:
         notes.append(f"{api.title} has no FP16 flag: the rest was converted to FP16")
     elif not request.half:
         notes.append(_REST)
     return Prepared(result.model, "explicit INT8", notes=(*notes, *result.notes))
-
-
-def _patterns(model: OnnxModel, nodes: Sequence[str]) -> list[str]:
-    """What finds these nodes alone, which TensorRT's parser calls so: by name, or by output without one."""
-    names = {node_label(node): node.name or node.output[0] for node in model.proto.graph.node if node.output}
-    return [f"^{re.escape(names[node])}$" for node in nodes]
 
 
 def _name(scales: Scales) -> str:

@@ -55,6 +55,7 @@ class Target:
         float_conv_transpose: Whether it builds no engine above level 0 where a transposed convolution has an
             INT8 output.
         whole_shapes: Whether its parser takes every Shape for that of all axes, whatever part is asked for.
+        wrong_layers: Whether layers of its INT8 engines may compute something else.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Target:
     float_attention: bool = False
     float_conv_transpose: bool = False
     whole_shapes: bool = False
+    wrong_layers: bool = False
 
 
 # onnx-tensorrt, docs/operators.md and builtin_op_importers.cpp of each release; TensorRT's release notes.
@@ -86,6 +88,7 @@ _ALL = (
         float_attention=True,
         float_conv_transpose=True,
         whole_shapes=True,
+        wrong_layers=True,
     ),
     Target(
         "tensorrt-10",
