@@ -14,6 +14,7 @@ from calib.graph.dependence import data_dependent_outputs
 from calib.graph.faults import describe_fault
 from calib.graph.infinite_masks import infinite_masks
 from calib.graph.intake import OnnxModel
+from calib.graph.operators import is_standard
 from calib.graph.runnable import open_runnable
 from calib.graph.runtime import runtime_errors, session_options
 from calib.wording import counted, inflected
@@ -166,6 +167,6 @@ def pooling_sources(proto: onnx.ModelProto) -> dict[str, str]:
     sources: dict[str, str] = {}
     masked = infinite_masks(proto.graph)
     for node in proto.graph.node:
-        if node.op_type in _POOLING and node.domain in ("", "ai.onnx") and node.input[0] not in masked:
+        if node.op_type in _POOLING and is_standard(node) and node.input[0] not in masked:
             sources[node.output[0]] = sources.get(node.input[0], node.input[0])
     return sources

@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 
 from calib.graph.graph_edit import FreshNames, drop_unread
 from calib.graph.graph_view import label
+from calib.graph.operators import is_standard
 from calib.graph.subgraphs import inner_graphs
 from calib.graph.weights import as_array, constants
 
@@ -54,7 +55,7 @@ def _mend_graph(
     for node in graph.node:
         for inner in inner_graphs(node):
             _mend_graph(inner, known, names, unknown)
-        old = node.op_type == "Resize" and node.domain in ("", "ai.onnx")
+        old = node.op_type == "Resize" and is_standard(node)
         if old:
             regions.append(node.input[_REGION])
             node.input[_REGION] = ""

@@ -20,7 +20,7 @@ from calib.errors import UsageError
 from calib.graph.attention import attention_in_float
 from calib.graph.branches import Place, branch_places, handed_scales
 from calib.graph.graph_view import GraphView, label
-from calib.graph.operators import WEIGHTED, adds_two
+from calib.graph.operators import WEIGHTED, adds_two, is_standard
 from calib.graph.placement_rules import (
     channel_axis,
     is_average,
@@ -131,7 +131,7 @@ def plan_placement(
 
 def _place_weighted(plan: Plan, graph: GraphView, kept: Mapping[int, str]) -> None:
     for index, node in enumerate(graph.nodes):
-        if node.op_type not in WEIGHTED or node.domain not in ("", "ai.onnx"):
+        if node.op_type not in WEIGHTED or not is_standard(node):
             continue
         reason = kept.get(index) or weighted_obstacle(node, graph)
         if reason:

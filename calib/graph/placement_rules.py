@@ -242,7 +242,7 @@ def is_average(node: onnx.NodeProto, graph: GraphView) -> bool:
         node: A node.
         graph: Its graph.
     """
-    if node.op_type not in AVERAGES or node.domain not in ("", "ai.onnx"):
+    if node.op_type not in AVERAGES or not is_standard(node):
         return False
     if node.op_type != "ReduceMean":
         return True
