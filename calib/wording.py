@@ -1,11 +1,11 @@
-"""Words of messages: those that go by a number, and names that were probably meant."""
+"""Words of messages: those that go by a number, names that were probably meant, others' in one line."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-__all__ = ["counted", "inflected", "sentence", "suggestion"]
+__all__ = ["counted", "inflected", "one_line", "sentence", "suggestion"]
 
 _FORMS = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")
 
@@ -32,6 +32,15 @@ def counted(number: int, words: str) -> str:
     ('1 sample', '0 boxes', '1285 entries')
     """
     return f"{number} {inflected(number, words)}"
+
+
+def one_line(message: object) -> str:
+    r"""A message of somebody else's, such as an exception, without its line ends and indents.
+
+    >>> one_line(ValueError("no kernel:\n   Conv"))
+    'no kernel: Conv'
+    """
+    return " ".join(str(message).split())
 
 
 def sentence(text: str) -> str:

@@ -14,6 +14,7 @@ from calib.engine.wrong_layers import WrongLayer, find_wrong_layers
 from calib.errors import CalibError, first_names
 from calib.graph import OnnxModel
 from calib.graph.operators import WEIGHTED
+from calib.wording import one_line
 
 __all__ = ["Again", "avoidable_nodes", "build_soundly"]
 
@@ -70,7 +71,7 @@ def build_soundly(
         try:
             built = again((*kept, *new))
         except (CalibError, RuntimeError, MemoryError) as error:
-            notes.append(f"not built again with {first_names([*new])} in float: {_one_line(error)}")
+            notes.append(f"not built again with {first_names([*new])} in float: {_words(error)}")
             break
         kept |= new
     told = [f"built again with {node} in float: in INT8 it {found.reason}" for node, found in kept.items()]
@@ -88,7 +89,7 @@ def _look(
         return find_wrong_layers(layers)
     # TensorRT's bindings raise what C++ raised, whatever that is.
     except Exception as error:
-        notes.append(f"its layers were not looked at: {_one_line(error)}")
+        notes.append(f"its layers were not looked at: {_words(error)}")
         return ()
 
 
@@ -104,5 +105,5 @@ def _warnings(api: Api, wrong: Iterable[WrongLayer], kept: Container[str]) -> It
             )
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _words(error: BaseException) -> str:
+    return one_line(error) or type(error).__name__

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from calib.errors import ModelError
 from calib.graph.operators import is_standard
+from calib.wording import one_line
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -37,7 +38,7 @@ def describe_fault(error: Exception, source: OnnxModel | bytes | str | os.PathLi
     Returns:
         Operator, domain and node, then ONNX Runtime's own words.
     """
-    text = " ".join(str(error).split())
+    text = one_line(error)
     words = plain_reason(error)
     match = next(filter(None, (pattern.search(text) for pattern in _PATTERNS)), None)
     if match is None:
@@ -60,7 +61,7 @@ def operator_without_kernel(
         error: ONNX Runtime's exception.
         source: The model, to look up a domain that the message does not name.
     """
-    text = " ".join(str(error).split())
+    text = one_line(error)
     if match := _UNKNOWN_OP.search(text):
         return match["op"], match["domain"]
     if match := _NO_KERNEL.search(text):
@@ -113,7 +114,7 @@ def _proto(source: OnnxModel | bytes | str | os.PathLike[str]) -> ModelProto:
 
 def plain_reason(error: Exception) -> str:
     """An ONNX Runtime error without its status prefix and source places."""
-    text = " ".join(str(error).split())
+    text = one_line(error)
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"/\S+\.(?:cc|h):\d+ (?:void )?", "", text)
     text = re.sub(r"onnxruntime::[\w:<>~ ]+\([^)]*\)(?: const)?(?: mutable)? ?", "", text)
