@@ -291,17 +291,13 @@ def draw_strips(strips: Sequence[Strip], x_title: str, plot: Plot) -> str:
     alt = require("altair", "report", "Writing a report")
     scale = Scale.of_latency([value for strip in strips for value in (strip.p50, strip.p99)])
     x, y = _x_axis(alt, scale, x_title, plot), alt.Y("y:Q", scale=None, axis=None)
-    room = max(text_width(strip.label) for strip in strips)
-    above = room > plot.width / 2
+    above = max(text_width(strip.label) for strip in strips) > plot.width / 2
     height = _STRIP + (_TITLE if above else 0)
-    middles = [height * (row + 1) - _STRIP / 2 for row in range(len(strips))]
-    placed = list(zip(strips, middles, strict=True))
+    placed = [(strip, height * (row + 1) - _STRIP / 2) for row, strip in enumerate(strips)]
     dots = [dot for strip, middle in placed for dot in _dots(middle, strip, scale)]
     bars = [bar for strip, middle in placed for bar in _bars(middle, strip)]
-    names = [
-        {"y": middle - (height - _TITLE / 2 - _STRIP / 2 if above else 0), "label": strip.label}
-        for strip, middle in placed
-    ]
+    raised = (_STRIP + _TITLE) / 2 if above else 0
+    names = [{"y": middle - raised, "label": strip.label} for strip, middle in placed]
     fill, width = _raw(alt, "Fill", "colour"), alt.StrokeWidth("width:Q", scale=None, legend=None)
     dot = _layer(alt, dots).mark_point(size=14, stroke="transparent", opacity=0.55, aria=False)
     bar = _layer(alt, bars).mark_rule(color=_INK)
