@@ -29,11 +29,6 @@ def run_half(target: OnnxModel, **feeds: np.ndarray) -> list[np.ndarray]:
     return run(simulate_float16(target), **feeds)
 
 
-def sqnr(wanted: np.ndarray, found: np.ndarray) -> float:
-    signal = wanted.astype(np.float64)
-    return float(10 * np.log10((signal**2).sum() / ((signal - found) ** 2).sum()))
-
-
 def kept(result: HalfModel) -> dict[str, str]:
     return {left.node: left.reason for left in result.kept}
 

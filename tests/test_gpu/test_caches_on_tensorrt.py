@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decibels import decibels
 from goldens import NETS, digits
 
 import calib
@@ -138,11 +139,6 @@ def assert_alike(layers: Sequence[EngineLayer], agreement: float) -> None:
     print("wrong:", *map(str, wrong), sep=" ")
     # On an H200 right engines of the U-Net agreed to 93 to 98%, by the cache least, and wrong ones to 25 to 54%.
     assert (agreement > 0.8) == (not wrong)
-
-
-def decibels(reference: np.ndarray, other: np.ndarray) -> float:
-    noise = ((reference - other) ** 2).sum()
-    return float(10 * np.log10((reference.astype(np.float64) ** 2).sum() / noise)) if noise else float("inf")
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from decibels import decibels
 from goldens import NETS, digits
 from networks import model, node, weight
 
@@ -96,12 +97,6 @@ def answer(engine: Engine, images: np.ndarray, device: Device) -> tuple[np.ndarr
     with TensorRTRunner(engine, "int8", device=device) as runner:
         found = next(iter(runner.infer({"input": images}).values()))
         return found, find_wrong_layers(runner.layers({"input": images}))
-
-
-def decibels(reference: np.ndarray, other: np.ndarray) -> float:
-    exact = reference.astype(np.float64)
-    noise = ((exact - other) ** 2).sum()
-    return float(10 * np.log10((exact**2).sum() / noise)) if noise else float("inf")
 
 
 @pytest.mark.parametrize("precision", ["int8", "best"])

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import onnx
 import pytest
+from decibels import decibels
 from goldens import NETS, digits
 from half_networks import (
     attention,
@@ -18,7 +19,6 @@ from half_networks import (
     layer_norm_chain,
     run,
     run_half,
-    sqnr,
     weight_types,
 )
 from networks import conv_relu_gemm, model, node, samples, save, weight
@@ -39,8 +39,8 @@ class TestTrainedNets:
         images = digits()["xte"]
         result = convert_float16(NETS / f"{net}.onnx", ranges=NETS / f"{net}.minmax.cache")
         exact = run(load_model(NETS / f"{net}.onnx"), input=images)[0]
-        ours = sqnr(exact, run_half(result.model, input=images)[0])
-        theirs = sqnr(np.load(NETS / f"{net}.fp32.npy"), np.load(NETS / f"{net}.fp16.npy"))
+        ours = decibels(exact, run_half(result.model, input=images)[0])
+        theirs = decibels(np.load(NETS / f"{net}.fp32.npy"), np.load(NETS / f"{net}.fp16.npy"))
         # A fused kernel rounds once where the graph has several results.
         assert theirs - 6 < ours < theirs + 3
         assert result.kept == ()
@@ -80,7 +80,7 @@ class TestLargeValues:
         assert "its output 'c' reaches 2.25e+06; the limit here is 32752" in kept(result)["square"]
         found = run_half(result.model, x=self.feeds[0]["x"])[0]
         assert np.isfinite(found).all()
-        assert sqnr(run(network, x=self.feeds[0]["x"])[0], found) > 55
+        assert decibels(run(network, x=self.feeds[0]["x"])[0], found) > 55
 
     def test_ranges_of_too_little_data_are_caught_by_the_check(self) -> None:
         amax = dict.fromkeys("xabcdy", 1.0)
@@ -154,7 +154,7 @@ class TestConstants:
         # What the large product makes is not known to fit either: the gate stays, the rest does not.
         assert set(kept(result)) == {"mm", "gate"}
         x = samples(8, 4, seed=5)
-        assert sqnr(run(network, x=x)[0], run_half(result.model, x=x)[0]) > 55
+        assert decibels(run(network, x=x)[0], run_half(result.model, x=x)[0]) > 55
 
     def test_infinities_that_were_there_stay(self) -> None:
         nodes = [
@@ -256,7 +256,7 @@ class TestNormalization:
         x = np.concatenate([samples(3, 8), np.zeros((1, 8), np.float32)])
         found = run_half(result.model, x=x)[0]
         assert np.isfinite(found).all()
-        assert sqnr(run(network, x=x)[0], found) > 55
+        assert decibels(run(network, x=x)[0], found) > 55
 
     def test_rms_norm_by_a_reciprocal(self) -> None:
         nodes = [
@@ -286,7 +286,7 @@ class TestAttention:
         result = convert_float16(network, check=[self.feeds] if checked else ())
         assert set(kept(result)) == {"invert", "mask_out", "add_mask", "softmax"}
         found = run_half(result.model, **self.feeds)[0]
-        assert sqnr(run(network, **self.feeds)[0], found) > 55
+        assert decibels(run(network, **self.feeds)[0], found) > 55
         if not checked:
             assert any("stands for minus infinity" in note and "-65504" in note for note in result.notes)
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from decibels import decibels
 from goldens import REAL
-from half_networks import branches, in_memory, kept, large_in_the_middle, run, run_half, sqnr, weight_types
+from half_networks import branches, in_memory, kept, large_in_the_middle, run, run_half, weight_types
 from networks import conv_relu_gemm, model, node, samples, weight
 from onnx import TensorProto, numpy_helper
 
@@ -34,7 +35,7 @@ class TestForms:
         x = samples(3, 4)
         for condition in (True, False):
             feeds = {"x": x, "c": np.array(condition)}
-            assert sqnr(run(network, **feeds)[0], run_half(result.model, **feeds)[0]) > 55
+            assert decibels(run(network, **feeds)[0], run_half(result.model, **feeds)[0]) > 55
 
     def test_operators_of_coordinates_and_customs_are_left(self) -> None:
         nodes = [
@@ -109,7 +110,7 @@ class TestForms:
         assert [s.dtype for s in (*result.model.inputs, *result.model.outputs)] == [np.float16, np.float16]
         x = samples(2, 3, 8, 8)
         exact = run(in_memory(conv_relu_gemm()), x=x)[0]
-        assert sqnr(exact, run_half(result.model, x=x.astype(np.float16))[0].astype(np.float32)) > 50
+        assert decibels(exact, run_half(result.model, x=x.astype(np.float16))[0].astype(np.float32)) > 50
 
     def test_an_input_too_large_for_float16_keeps_its_type(self) -> None:
         result = convert_float16(in_memory(conv_relu_gemm()), keep_io=False, ranges={"x": 1e5})
@@ -134,7 +135,7 @@ class TestForms:
         result = convert_float16(in_memory(proto))
         assert weight_types(result) == {"w": HALF, "v": HALF}
         x = samples(2, 4)
-        assert sqnr(run(in_memory(proto), x=x)[0], run_half(result.model, x=x)[0]) > 50
+        assert decibels(run(in_memory(proto), x=x)[0], run_half(result.model, x=x)[0]) > 50
 
     def test_initializers_among_the_inputs_of_old_models(self) -> None:
         proto = conv_relu_gemm()

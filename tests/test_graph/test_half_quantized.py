@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from decibels import decibels
 from goldens import NETS, digits
-from half_networks import in_memory, kept, run, run_half, sqnr
+from half_networks import in_memory, kept, run, run_half
 from networks import conv_relu_gemm, model, node, samples, weight
 from onnx import TensorProto, numpy_helper
 
@@ -53,7 +54,7 @@ def test_trained_nets_lose_nothing_against_a_float32_rest(net: str, case: str) -
     half = with_half(net, case)
     onnx.checker.check_model(half.model.proto, full_check=True)
     assert half.model.opset == 19
-    wanted, found = (sqnr(exact, run_half(m.model, input=images)[0]) for m in (plain, half))
+    wanted, found = (decibels(exact, run_half(m.model, input=images)[0]) for m in (plain, half))
     assert found > wanted - 0.5
     assert [pair.tensor for pair in half.pairs] == [pair.tensor for pair in plain.pairs]
 
@@ -122,7 +123,7 @@ def test_a_weight_with_a_scale_beyond_float16_keeps_its_node_in_float32() -> Non
     assert [made[name].op_type for name in conv.input] == ["DequantizeLinear"] * 2
     x = samples(4, 3, 8, 8)
     wanted = quantize_model(network, dict.fromkeys(NAMES, 0.05), target="tensorrt-11")
-    assert sqnr(run(wanted.model, x=x)[0], run_half(half.model, x=x)[0]) > 25
+    assert decibels(run(wanted.model, x=x)[0], run_half(half.model, x=x)[0]) > 25
 
 
 def test_one_pair_for_readers_of_both_types() -> None:
@@ -150,7 +151,7 @@ def test_one_pair_for_readers_of_both_types() -> None:
     x = samples(2, 3, 8, 8)
     exact = run(quantized, x=x)
     for wanted, found in zip(exact, run_half(result.model, x=x), strict=True):
-        assert sqnr(wanted, found) > 25
+        assert decibels(wanted, found) > 25
 
 
 def test_below_opset_19_pairs_stay_float32() -> None:
@@ -201,9 +202,9 @@ class TestFloat16Models:
             assert theirs.scale <= ours.scale <= theirs.scale * (1 + 2**-10)
         images = digits()["xte"][:64]
         exact = run(load_model(NETS / f"{net}.onnx"), input=images)[0]
-        wanted = sqnr(exact, run_half(plain.model, input=images)[0])
+        wanted = decibels(exact, run_half(plain.model, input=images)[0])
         found = run_half(result.model, input=images.astype(np.float16))[0]
-        assert sqnr(exact, found.astype(np.float64)) > wanted - 0.5
+        assert decibels(exact, found.astype(np.float64)) > wanted - 0.5
 
     @pytest.mark.parametrize("target", ["tensorrt-10", "tensorrt-11", "onnxruntime"])
     def test_types_and_interface(self, net: str, target: str) -> None:

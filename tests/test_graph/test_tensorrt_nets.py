@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from decibels import decibels
 from goldens import NETS, digits, hex_of
 
 from calib.calibrators import CalibrationCache, Calibrator, EntropyCalibrator, make_calibrator, scale_of
@@ -72,10 +73,6 @@ def run_simulated(model: OnnxModel, images: np.ndarray) -> np.ndarray:
     return np.asarray(open_session(model, options).run(None, {"input": images})[0])
 
 
-def sqnr(reference: np.ndarray, other: np.ndarray) -> float:
-    return float(10 * np.log10((reference**2).sum() / ((reference - other) ** 2).sum()))
-
-
 @pytest.mark.parametrize(
     ("net", "case", "least_agreement"),
     [
@@ -103,7 +100,7 @@ def test_simulation_loses_what_tensorrts_int8_engine_loses(net: str, case: str) 
     model = quantize_model(load_model(NETS / f"{net}.onnx"), golden(net, case)).model
     simulated = run_simulated(model, digits()["xte"][: len(engine)])
     reference = np.load(NETS / f"{net}.fp32.npy")
-    assert sqnr(reference, simulated) == pytest.approx(sqnr(reference, engine), abs=0.5)
+    assert decibels(reference, simulated) == pytest.approx(decibels(reference, engine), abs=0.5)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +117,7 @@ def test_placement_keeps_its_accuracy(net: str, expected: float, tensors: set[st
     result = quantize_model(load_model(NETS / f"{net}.onnx"), golden(net, "entropy2"), share_scales=True)
     reference = np.load(NETS / f"{net}.fp32.npy")
     simulated = run_simulated(result.model, digits()["xte"][: len(reference)])
-    assert sqnr(reference, simulated) == pytest.approx(expected, abs=0.1)
+    assert decibels(reference, simulated) == pytest.approx(expected, abs=0.1)
     assert {pair.tensor for pair in result.activations if pair.own_scale is not None} == tensors
 
 
@@ -129,7 +126,7 @@ def test_shared_scales_cost_next_to_nothing_over_all_images(case: str) -> None:
     model, images = load_model(NETS / "unet.onnx"), digits()["xte"]
     reference = np.asarray(open_session(model, session_options()).run(None, {"input": images})[0])
     shared, own = (
-        sqnr(
+        decibels(
             reference,
             run_simulated(quantize_model(model, golden("unet", case), share_scales=on).model, images),
         )

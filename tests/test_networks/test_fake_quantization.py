@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pytest
+from decibels import decibels
 
 pytest.importorskip("torchvision", reason="extra [torch] is not installed")
 
@@ -42,10 +42,6 @@ def fake_quantized(module: nn.Module, scales: Iterator[float]) -> nn.Module:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             layer.register_forward_pre_hook(before)
     return module
-
-
-def decibels(reference: np.ndarray, other: np.ndarray) -> float:
-    return 10 * float(np.log10((reference**2).sum() / ((reference - other) ** 2).sum()))
 
 
 @pytest.mark.parametrize("method", ["minmax", "entropy"])

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from decibels import decibels
 from layer_networks import LAYERS, Layer
 from networks import samples
 
@@ -50,13 +51,6 @@ def run(model: OnnxModel, x: np.ndarray) -> np.ndarray:
     return np.asarray(open_session(model, session_options(float_qdq=True)).run(None, {"x": x})[0])
 
 
-def sqnr(reference: np.ndarray, other: np.ndarray) -> float:
-    """10·log10(signal / noise), in dB."""
-    exact = reference.astype(np.float64)
-    noise = float(((exact - other) ** 2).sum())
-    return 10 * float(np.log10((exact**2).sum() / noise)) if noise else float("inf")
-
-
 @pytest.mark.parametrize("name", LAYERS)
 def test_pairs_and_float_nodes_are_those_of_the_table(name: str) -> None:
     found, expected = made(name).quantized, LAYERS[name]
@@ -68,7 +62,7 @@ def test_pairs_and_float_nodes_are_those_of_the_table(name: str) -> None:
 @pytest.mark.parametrize("name", LAYERS)
 def test_int8_is_as_near_to_fp32_as_its_roundings_allow(name: str) -> None:
     x = inputs(LAYERS[name])
-    found = sqnr(run(made(name).model, x), run(made(name).quantized.model, x))
+    found = decibels(run(made(name).model, x), run(made(name).quantized.model, x))
     assert LAYERS[name].least_sqnr < found < AS_COMPUTED, LAYERS[name].reason
 
 
@@ -147,4 +141,4 @@ class TestAgainstPyTorch:
     def test_quantized_network_is_pytorchs_with_fake_quantization(self, name: str) -> None:
         found = run(made(name).quantized.model, inputs(LAYERS[name]))
         expected = self.computed(name, made(name).cache)
-        assert sqnr(expected, found) > (WITH_TIES if LAYERS[name].ties else AS_COMPUTED)
+        assert decibels(expected, found) > (WITH_TIES if LAYERS[name].ties else AS_COMPUTED)
