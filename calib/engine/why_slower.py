@@ -71,7 +71,9 @@ def _kinds(mine: _Timed, theirs: _Timed, name: str) -> Iterator[_Finding]:
         if not layer.copies and layer.precision in FLOATS and layer not in elementwise
     ]
     single = sum(layer.precision in ("FP32", "TF32") for layer in floats)
-    rest = f" ({single} in FP32: allow FP16 beside INT8)" if single and name == "FP16" else ""
+    # An engine with an FP16 layer was allowed them.
+    advice = "" if any(layer.precision == "FP16" for layer in mine.layers) else ": allow FP16 beside INT8"
+    rest = f" ({single} in FP32{advice})" if single and name == "FP16" else ""
     yield _finding(mine, floats, "layer", f"that stayed in float{rest}", "")
     convolutions = [layer for layer in mine.layers if layer.precision == "INT8" and layer.channels]
     padded = [layer for layer in convolutions if layer.groups <= 1 and any(n % 32 for n in _channels(layer))]

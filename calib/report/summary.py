@@ -212,14 +212,23 @@ def _slower(merged: Merged) -> list[str]:
     untold = [
         f"{row.label} is slower than {peer.label}."
         for row, peer in slower
-        if not any(_tells(warning, row) for warning in row.source.results.warnings)
+        if not any(_tells(warning, row, peer) for warning in row.source.results.warnings)
     ]
-    advice = (
-        "Where INT8 is slower than FP16, use FP16, or build INT8 with FP16 allowed too: "
-        "where INT8 alone is allowed, the layers without an INT8 kernel run in FP32."
-    )
+    advice = "Where INT8 is slower than FP16, use FP16"
+    if all(_has_fp16(row) for row, _ in slower):
+        advice += "; what the time of INT8 goes to stands under Engines."
+    else:
+        advice += (
+            ", or build INT8 with FP16 allowed too: "
+            "where INT8 alone is allowed, the layers without an INT8 kernel run in FP32."
+        )
     return [" ".join([*untold, advice])]
 
 
-def _tells(warning: str, row: Row) -> bool:
-    return warning.startswith(f"{row.run.label} is ") and "slower than FP16" in warning
+def _tells(warning: str, row: Row, peer: Row) -> bool:
+    return warning.startswith(f"{row.run.label} is ") and f"slower than {peer.run.label}" in warning
+
+
+def _has_fp16(row: Row) -> bool:
+    """Whether an engine has FP16 layers, and so was allowed them."""
+    return row.run.engine is not None and bool(row.run.engine.by_precision.get("FP16"))

@@ -113,6 +113,16 @@ def test_where_the_time_of_int8_goes() -> None:
     )
 
 
+def test_fp16_is_advised_where_it_was_not_allowed() -> None:
+    """An engine with an FP16 layer was allowed FP16, whatever stayed in FP32."""
+    single = parsed(conv("a", INT8, INT8), conv("b", FP32, FP32))
+    mixed = parsed(conv("a", INT8, INT8), conv("b", FP32, FP32), conv("c", FP16, FP16))
+    (alone,) = explain_slower((single, {"a": 0.9, "b": 0.1}), ((), {}))
+    assert "1 layer that stayed in float (1 in FP32: allow FP16 beside INT8)." in alone
+    (beside,) = explain_slower((mixed, {"a": 0.8, "b": 0.1, "c": 0.1}), ((), {}))
+    assert "2 layers that stayed in float (1 in FP32)." in beside
+
+
 def test_little_is_left_out() -> None:
     layers = parsed(reformat("r", FP32, INT8), conv("c", INT8, INT8))
     assert explain_slower((layers, {"r": 0.01, "c": 0.99}), ((), {})) == ()

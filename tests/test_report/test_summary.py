@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from test_report import report_results as made
+from test_report.engine_results import with_engines
 
 from calib.report.merge import merge
 from calib.report.summary import banner, headline, warnings
@@ -69,6 +70,25 @@ def test_int8_slower_than_fp16_is_not_said_twice():
     found = warnings(merge([replace(made.gpu(), warnings=(told,))]))
     assert found[0] == told
     assert found[1].startswith("Where INT8 is slower than FP16")
+
+
+def test_the_advice_is_of_what_the_engine_was_allowed() -> None:
+    """In validate's own words, which name both runs; and with FP16 layers, which show what was allowed."""
+    base = with_engines(made.gpu())
+    runs = tuple(
+        replace(
+            run,
+            label=f"TensorRT {run.label}",
+            engine=run.engine and replace(run.engine, by_precision={"INT8": 8, "FP16": 6, "FP32": 1}),
+        )
+        for run in base.runs
+    )
+    told = "TensorRT INT8 is 1.25x slower than TensorRT FP16 (ratio of medians 1.250)."
+    found = warnings(merge([replace(base, runs=runs, ratios=(), warnings=(told,))]))
+    assert found == (
+        told,
+        "Where INT8 is slower than FP16, use FP16; what the time of INT8 goes to stands under Engines.",
+    )
 
 
 def test_the_simulation_warning_is_left_to_the_banner():
