@@ -14,7 +14,7 @@ from calib.files import read_bounded
 if TYPE_CHECKING:
     from calib.engine.api import Api
 
-__all__ = ["inspect_plan", "is_engine", "read_layers", "read_times", "set_usual_shapes"]
+__all__ = ["inspect_plan", "is_engine", "read_layers", "read_times", "set_largest_shapes"]
 
 _GZIP = b"\x1f\x8b"
 
@@ -22,7 +22,7 @@ _GZIP = b"\x1f\x8b"
 def read_layers(path: str | os.PathLike[str], *, host_code: bool = False) -> tuple[EngineLayer, ...]:
     """Reads layers from the inspector's JSON, or from an engine, which needs TensorRT and its GPU.
 
-    Dynamic inputs of an engine take the usual shapes of its first optimization profile: without shapes the
+    Dynamic inputs of an engine take the largest shapes of its first optimization profile: without shapes the
     inspector tells no formats.
 
     Args:
@@ -86,7 +86,7 @@ def _of_engine(source: Path, host_code: bool) -> tuple[EngineLayer, ...]:
 def inspect_plan(
     api: Api, plan: bytes, *, origin: str, here: str, host_code: bool
 ) -> tuple[EngineLayer, ...]:
-    """The layers of a serialized engine, with the usual shapes. CUDA must have been started.
+    """The layers of a serialized engine, with the largest shapes. CUDA must have been started.
 
     Args:
         api: The engine's TensorRT.
@@ -106,14 +106,16 @@ def inspect_plan(
     context = engine.create_execution_context()
     if context is None:
         raise EngineError(f"{api.title} can make no context of {origin}: the GPU's memory may not do.")
-    set_usual_shapes(api, engine, context)
+    set_largest_shapes(api, engine, context)
     layers = inspect_engine(api, engine, context)
     del context, engine, runtime
     return layers
 
 
-def set_usual_shapes(api: Api, engine: Any, context: Any) -> None:
-    """Gives dynamic inputs the shapes that the first optimization profile was tuned for.
+def set_largest_shapes(api: Api, engine: Any, context: Any) -> None:
+    """Gives dynamic inputs the largest shapes of the first optimization profile.
+
+    Only they tell of every part of a tensor whether it has gaps (``calib.engine.wrong_layers``).
 
     Args:
         api: The engine's TensorRT.
@@ -129,9 +131,11 @@ def set_usual_shapes(api: Api, engine: Any, context: Any) -> None:
             continue
         if all(size >= 0 for size in engine.get_tensor_shape(name)):
             continue
-        usual = tuple(engine.get_tensor_profile_shape(name, 0)[1])
-        if not context.set_input_shape(name, usual):
-            raise EngineError(f"{api.title} refuses shape {usual} of input {name!r}, which its profile has.")
+        largest = tuple(engine.get_tensor_profile_shape(name, 0)[2])
+        if not context.set_input_shape(name, largest):
+            raise EngineError(
+                f"{api.title} refuses shape {largest} of input {name!r}, which its profile has."
+            )
 
 
 def read_times(path: str | os.PathLike[str]) -> dict[str, float]:

@@ -74,7 +74,10 @@ def build_soundly(
             notes.append(f"not built again with {first_names([*new])} in float: {_words(error)}")
             break
         kept |= new
-    told = [f"built again with {node} in float: in INT8 it {found.reason}" for node, found in kept.items()]
+    told = [
+        f"built again with {node} in float: in INT8 it {found.often}{found.reason}"
+        for node, found in kept.items()
+    ]
     warnings = dict.fromkeys(_warnings(api, wrong, kept))
     return replace(built, warnings=(*warnings, *built.warnings), notes=(*built.notes, *told, *notes))
 
@@ -95,7 +98,9 @@ def _look(
 
 def _warnings(api: Api, wrong: Iterable[WrongLayer], kept: Container[str]) -> Iterator[str]:
     for found in wrong:
-        text = f"The engine computes something else: {found}, which {api.title} gets wrong."
+        text = f"The engine {found.claim} something else: {found}, which {api.title} {found.often}gets wrong."
+        if not found.sure:
+            text += " calib validate --runner tensorrt compares its answers."
         if any(node in kept for node in found.nodes):
             yield f"{text} Build it at another --level."
         else:

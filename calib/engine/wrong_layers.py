@@ -1,27 +1,24 @@
 """Layers of which TensorRT 8.6 computes something else, found in the engine.
 
-A Concat or a Split is no work where the layers around it write and read parts of one buffer. TensorRT 8.6.0
-gets two such cases wrong. Kernels called "dense" take a tensor to lie in memory without gaps, and it chooses
-them for parts too. And a part of what a Split cuts can begin within a block of channels, of 32 for one, which
-no address tells. On an H200 every engine with one of them was wrong (SQNR of −6 to 2 dB), and none without
-(reports/tensorrt-8.6.md).
+A Concat or a Split is no work where the layers around it write and read parts of one buffer. In a part the
+samples of a batch lie further apart than their own size. Kernels of TensorRT 8.6.0 called "dense" take them
+to lie one behind the other all the same, so that every sample but the first is wrong (SQNR of −6 to 2 dB on
+an H200). A reformat behind a part can leave its gaps in the copy, which the inspector does not tell: of
+engines with the same layers and kernels some are wrong (reports/tensorrt-8.6.md).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from math import prod
 
 from calib.engine.inspector import EngineLayer, EngineTensor
-from calib.engine.layer_names import short_format
 
 __all__ = ["WrongLayer", "find_wrong_layers"]
 
 _DENSE = "_avdt_dense_"
-_BLOCKS = re.compile(r"CD?HW(\d+)")
-"""Formats that hold channels in blocks of so many."""
 
 _Shapes = Mapping[str, AbstractSet[tuple[int, ...]]]
 """Tensor → the shapes that layers tell of it; more than one where some write or read a part."""
@@ -29,82 +26,80 @@ _Shapes = Mapping[str, AbstractSet[tuple[int, ...]]]
 
 @dataclass(frozen=True)
 class WrongLayer:
-    """A layer that computes something else.
+    """A layer that computes something else, or may.
 
     Attributes:
         layer: Its name.
-        nodes: The ONNX nodes that it computes; of a copy, those that it copies for.
+        nodes: The ONNX nodes that it computes.
         reason: Why, in words.
+        sure: Whether it does so in every engine; otherwise in some, and only the answers tell in which.
     """
 
     layer: str
     nodes: tuple[str, ...]
     reason: str
+    sure: bool = True
+
+    @property
+    def claim(self) -> str:
+        """What can be said of an engine that has it, as a verb."""
+        return "computes" if self.sure else "may compute"
+
+    @property
+    def often(self) -> str:
+        """How often it is wrong, to stand before a verb; empty where always."""
+        return "" if self.sure else "sometimes "
 
     def __str__(self) -> str:
         return f"{self.nodes[0] if self.nodes else self.layer!r} {self.reason}"
 
 
 def find_wrong_layers(layers: Sequence[EngineLayer]) -> tuple[WrongLayer, ...]:
-    """Finds the layers that TensorRT 8.6 gets wrong.
+    """Finds the layers that TensorRT 8.6 gets wrong, or may get wrong.
 
     Args:
-        layers: The layers of an engine, with shapes, formats and kernels.
+        layers: The layers of an engine, with shapes and kernels, at its largest batch: the parts of a single
+            sample have no gaps.
 
-    >>> part, whole = (EngineTensor("c", (1, size, 8, 8), "INT8", "") for size in (16, 32))
+    >>> part, whole = (EngineTensor("c", (4, size, 8, 8), "INT8", "") for size in (16, 32))
     >>> conv = EngineLayer("a", "CaskConvolution", "INT8", outputs=(part,), tactic="xmma_avdt_dense_chw")
     >>> [wrong.layer for wrong in find_wrong_layers([conv, EngineLayer("b", "", "INT8", inputs=(whole,))])]
     ['a']
     """
     known = _shapes(tensor for layer in layers for tensor in _tensors(layer))
-    written = _shapes(tensor for layer in layers for tensor in layer.outputs)
-    found = []
-    for layer in layers:
-        reason = _dense_part(layer, known) or _split_block(layer, written)
-        if reason:
-            found.append(WrongLayer(layer.name, _nodes_behind(layer, layers), reason))
-    return tuple(found)
+    copied = _copied_parts(layers, known)
+    return tuple(
+        found for layer in layers if _DENSE in layer.tactic for found in _dense(layer, known, copied)
+    )
 
 
-def _dense_part(layer: EngineLayer, known: _Shapes) -> str:
-    """Why a kernel is wrong that takes a part of a buffer for a whole tensor; empty where it does not."""
-    if _DENSE not in layer.tactic:
-        return ""
-    parts = [
-        tensor.name
-        for tensor in _tensors(layer)
-        if any(_is_part(tensor.shape, whole) for whole in known[tensor.name])
-    ]
-    if not parts:
-        return ""
-    return f"takes its part of {parts[0]!r} for a tensor without gaps, by the kernel {layer.tactic}"
+def _dense(layer: EngineLayer, known: _Shapes, copied: Mapping[str, str]) -> Iterator[WrongLayer]:
+    """What is wrong with a kernel for tensors without gaps."""
+    of_parts = [tensor.name for tensor in _tensors(layer) if _has_gaps(tensor, known)]
+    of_copies = [tensor.name for tensor in _tensors(layer) if tensor.name in copied]
+    if of_parts:
+        what = f"takes its part of {of_parts[0]!r} for a tensor without gaps"
+    elif of_copies:
+        what = f"takes a copy of its part of {copied[of_copies[0]]!r} for a tensor without gaps"
+    else:
+        return
+    reason = f"{what}, by the kernel {layer.tactic}"
+    yield WrongLayer(layer.name, layer.onnx_nodes, reason, sure=bool(of_parts))
 
 
-def _split_block(layer: EngineLayer, written: _Shapes) -> str:
-    """Why a part is read wrong that begins within a block of channels; empty where none does.
+def _copied_parts(layers: Iterable[EngineLayer], known: _Shapes) -> dict[str, str]:
+    """Tensors that a reformat makes of a part, or a part of → the tensor of that part.
 
-    Parts of a Concat, which are read as they were written, are right.
+    The copies of a Concat are no reformats: they are told as that node's.
     """
-    for tensor in layer.inputs:
-        blocks = _BLOCKS.fullmatch(short_format(tensor.format))
-        block = int(blocks[1]) if blocks else 1
-        shape, buffers = tensor.shape, written.get(tensor.name, frozenset())
-        if len(shape) < 2 or shape[1] % block == 0 or shape in buffers:
+    found = {}
+    for layer in layers:
+        if not layer.copies or layer.onnx_nodes:
             continue
-        if any(_is_part(shape, whole) and shape[1] < whole[1] for whole in buffers):
-            return f"reads {shape[1]} channels of {tensor.name!r}, which holds them in blocks of {block}"
-    return ""
-
-
-def _nodes_behind(layer: EngineLayer, layers: Sequence[EngineLayer]) -> tuple[str, ...]:
-    """The nodes that a layer computes; of a copy that computes none, the nodes that it copies for."""
-    seen: set[str] = set()
-    ahead = [layer]
-    while ahead and not any(one.onnx_nodes for one in ahead):
-        made = {tensor.name for one in ahead for tensor in one.outputs} - seen
-        seen |= made
-        ahead = [one for one in layers if any(tensor.name in made for tensor in one.inputs)]
-    return tuple(dict.fromkeys(node for one in ahead for node in one.onnx_nodes))
+        for own, other in ((layer.inputs, layer.outputs), (layer.outputs, layer.inputs)):
+            parts = [tensor.name for tensor in own if _has_gaps(tensor, known)]
+            found.update({tensor.name: parts[0] for tensor in other if parts})
+    return found
 
 
 def _tensors(layer: EngineLayer) -> Iterator[EngineTensor]:
@@ -119,8 +114,21 @@ def _shapes(tensors: Iterable[EngineTensor]) -> _Shapes:
     return found
 
 
+def _has_gaps(tensor: EngineTensor, known: _Shapes) -> bool:
+    """Whether a tensor is a part of a larger one, and does not lie in one piece of it."""
+    return any(
+        _is_part(tensor.shape, whole) and prod(tensor.shape[: _axis(tensor.shape, whole)]) != 1
+        for whole in known[tensor.name]
+    )
+
+
 def _is_part(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     """Whether one shape is a part of another; where only one of them tells a size, it is not known to be."""
     if shape == whole or len(shape) != len(whole):
         return False
     return all(size == all_ or 0 < size < all_ for size, all_ in zip(shape, whole, strict=True))
+
+
+def _axis(shape: tuple[int, ...], whole: tuple[int, ...]) -> int:
+    """The first axis along which a part was cut: with several before it, what they count lies apart."""
+    return next(axis for axis, (size, all_) in enumerate(zip(shape, whole, strict=True)) if size != all_)

@@ -12,7 +12,7 @@ from goldens import NETS
 from layer_answers import answer, conv, golden, golden_bytes
 
 from calib.engine import read_layers, read_times
-from calib.engine.layer_files import set_usual_shapes
+from calib.engine.layer_files import set_largest_shapes
 from calib.errors import EngineError
 
 
@@ -158,15 +158,15 @@ API = SimpleNamespace(
 )
 
 
-def test_dynamic_inputs_take_the_usual_shape() -> None:
+def test_dynamic_inputs_take_the_largest_shape() -> None:
     context = FakeContext()
-    set_usual_shapes(API, FakeEngine(), context)  # type: ignore[arg-type]
-    assert context.shapes == {"x": (8, 3, 8, 8)}
+    set_largest_shapes(API, FakeEngine(), context)  # type: ignore[arg-type]
+    assert context.shapes == {"x": (32, 3, 8, 8)}
 
 
 def test_a_shape_that_is_refused() -> None:
-    with pytest.raises(EngineError, match=r"refuses shape \(8, 3, 8, 8\) of input 'x'"):
-        set_usual_shapes(API, FakeEngine(), FakeContext(takes=False))  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match=r"refuses shape \(32, 3, 8, 8\) of input 'x'"):
+        set_largest_shapes(API, FakeEngine(), FakeContext(takes=False))  # type: ignore[arg-type]
 
 
 class FakeDevice:
@@ -193,7 +193,7 @@ def test_an_engine_is_loaded_where_tensorrt_is(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("calib.engine.memory.open_device", FakeDevice)
     monkeypatch.setattr("calib.engine.loading.load_engine", load)
     (found,) = read_layers(path, host_code=True)
-    assert (found.precision, found.inputs[0].shape) == ("INT8", (8, 3, 8, 8))
+    assert (found.precision, found.inputs[0].shape) == ("INT8", (32, 3, 8, 8))
     assert asked == {
         "plan": b"ftrt plan",
         "origin": str(path),

@@ -17,7 +17,7 @@ from networks import model, node, save, weight
 import calib
 from calib.calibrators import CalibrationCache
 from calib.engine import EngineLayer, EngineTensor, parse_layers, summarize_layers
-from calib.engine.wrong_layers import find_wrong_layers
+from calib.engine.wrong_layers import WrongLayer, find_wrong_layers
 from calib.graph import quantize_model
 
 REAL = json.loads(gzip.decompress((TENSORRT / "layers_and_answers.json.gz").read_bytes()))
@@ -25,32 +25,47 @@ DENSE = "sm80_xmma_fprop_avdt_dense_chw_int8int8_tilesize16x16_k32"
 BLOCKS = "Thirty-two wide channel vectorized row major Int8 format"
 
 
+def found_in(engine: str) -> tuple[WrongLayer, ...]:
+    (one,) = (one for one in REAL if one["engine"] == engine)
+    return find_wrong_layers(parse_layers(json.dumps({"Layers": one["layers"]})))
+
+
 @pytest.mark.parametrize("one", REAL, ids=[one["engine"] for one in REAL])
 def test_a_real_engine_is_wrong_where_a_wrong_layer_is_found(one: dict[str, Any]) -> None:
     """TensorRT 8.6.0 on an H200: its layers, and how far its answers were from what they should be."""
-    layers = parse_layers(json.dumps({"Layers": one["layers"]}))
-    assert bool(find_wrong_layers(layers)) == (one["sqnr_db"] < 20)
+    found = found_in(one["engine"])
+    if any(layer.sure for layer in found):
+        assert one["sqnr_db"] < 20
+    elif not found:
+        assert one["sqnr_db"] > 20
+
+
+def test_of_engines_with_the_same_layers_one_is_wrong() -> None:
+    """Their plans differ in seven bytes: 0x20000 or 0x10000 between the samples of the copy, among them."""
+    wrong, right = (one for one in REAL if one["engine"] in ("c2f16-copy-wrong", "c2f16-copy-right"))
+    assert wrong["layers"] == right["layers"]
+    assert (wrong["sqnr_db"], right["sqnr_db"]) == (-1.88, 70.25)
+    (found,) = found_in("c2f16-copy-wrong")
+    assert (found.nodes[0], found.sure) == ("b.0/Conv", False)
 
 
 def test_the_reasons_name_node_tensor_and_kernel() -> None:
-    found = {
-        one["engine"]: find_wrong_layers(parse_layers(json.dumps({"Layers": one["layers"]}))) for one in REAL
-    }
-    (dense,) = found["golden-new-int8"]
+    (dense,) = found_in("golden-new-int8")
     assert dense.nodes[0] == "/e2/e2.0/Conv"
     assert str(dense).startswith(
         "'/e2/e2.0/Conv' takes its part of '/Concat_output_0_quantized' for a tensor without gaps, by the "
         "kernel sm80_xmma_fprop_avdt_dense_chw_int8int8"
     )
-    # A reformat before the convolution, and the copies to the Concat.
-    assert [str(wrong) for wrong in found["c2f16-new-best"]] == [
-        f"{node!r} reads 16 channels of 'Split_output_0', which holds them in blocks of 32"
-        for node in ("b.0/Conv", "Concat", "Concat")
-    ]
+    (copy,) = found_in("c2f16-new-best")
+    assert str(copy).startswith(
+        "'b.0/Conv' takes a copy of its part of 'Split_output_0' for a tensor without gaps, by the kernel "
+    )
+    first, last = found_in("c2f16-two-dense")
+    assert (first.nodes[0], first.sure, last.nodes[0], last.sure) == ("b.0/Conv", False, "d.0/Conv", True)
 
 
-def tensor(channels: int, layout: str = "", name: str = "c") -> EngineTensor:
-    return EngineTensor(name, (1, channels, 8, 8), "INT8", layout)
+def tensor(channels: int, samples: int = 4, height: int = 8, name: str = "c") -> EngineTensor:
+    return EngineTensor(name, (samples, channels, height, 8), "INT8", BLOCKS)
 
 
 X, Y = tensor(3, name="x"), tensor(8, name="y")
@@ -60,37 +75,37 @@ def layer(name: str, reads: EngineTensor, writes: EngineTensor, tactic: str = ""
     return EngineLayer(name, "CaskConvolution", "INT8", inputs=(reads,), outputs=(writes,), tactic=tactic)
 
 
+def reformat(reads: EngineTensor, writes: EngineTensor, nodes: tuple[str, ...] = ()) -> EngineLayer:
+    return EngineLayer("copy", "Reformat", "INT8", inputs=(reads,), outputs=(writes,), onnx_nodes=nodes)
+
+
+HALF = tensor(16, name="half")
+
+
 @pytest.mark.parametrize(
     ("layers", "expected"),
     [
         # The whole of a buffer, and other kernels on parts.
         ([layer("a", X, tensor(32), DENSE), layer("b", tensor(16), Y)], []),
+        ([layer("a", X, tensor(32)), layer("b", tensor(16), Y)], []),
         ([layer("a", X, tensor(32)), layer("b", tensor(16), Y, DENSE)], ["b"]),
         ([layer("a", X, tensor(16), DENSE), layer("b", tensor(32), Y)], ["a"]),
-        # Half a block of what is written whole; a whole block; parts that are written as parts.
-        ([layer("a", X, tensor(32)), layer("b", tensor(16, BLOCKS), Y)], ["b"]),
-        ([layer("a", X, tensor(64)), layer("b", tensor(32, BLOCKS), Y)], []),
-        ([layer("a", X, tensor(16)), layer("b", tensor(16, BLOCKS), Y)], []),
-        # Parts of a Concat are not of one size; and half of the height, which begins with a block.
-        ([layer("a", X, tensor(24)), layer("d", X, tensor(96)), layer("b", tensor(24, BLOCKS), Y)], []),
-        ([layer("a", X, tensor(24)), layer("b", EngineTensor("c", (1, 24, 4, 8), "INT8", BLOCKS), Y)], []),
+        # A part in one piece: of one sample, or whole samples. And one in pieces, of one sample as well.
+        ([layer("a", X, tensor(32, 1)), layer("b", tensor(16, 1), Y, DENSE)], []),
+        ([layer("a", X, tensor(32)), layer("b", tensor(32, 2), Y, DENSE)], []),
+        ([layer("a", X, tensor(32, 1)), layer("b", tensor(32, 1, 4), Y, DENSE)], ["b"]),
+        # A reformat that may leave the gaps in its copy, before and behind; a Concat's copy leaves none.
+        ([layer("a", X, tensor(32)), reformat(tensor(16), HALF), layer("b", HALF, Y, DENSE)], ["b?"]),
+        ([layer("a", X, HALF, DENSE), reformat(HALF, tensor(16)), layer("b", tensor(32), Y)], ["a?"]),
+        ([layer("a", X, tensor(32)), reformat(tensor(16), HALF), layer("b", HALF, Y)], []),
+        ([layer("a", X, HALF, DENSE), reformat(HALF, tensor(16), ("join",)), layer("b", tensor(32), Y)], []),
         # Sizes that only some layers tell, and a view of the same elements.
-        ([layer("a", X, tensor(16)), layer("b", EngineTensor("c", (1, 16, -1, -1), "", ""), Y, DENSE)], []),
-        ([layer("a", X, tensor(16)), layer("b", EngineTensor("c", (1, 8, 16, 8), "", ""), Y, DENSE)], []),
+        ([layer("a", X, tensor(16)), layer("b", EngineTensor("c", (4, 16, -1, -1), "", ""), Y, DENSE)], []),
+        ([layer("a", X, tensor(16)), layer("b", EngineTensor("c", (4, 8, 16, 8), "", ""), Y, DENSE)], []),
     ],
-)  # fmt: skip
+)
 def test_parts_of_a_buffer(layers: list[EngineLayer], expected: list[str]) -> None:
-    assert [wrong.layer for wrong in find_wrong_layers(layers)] == expected
-
-
-def test_a_copy_is_for_the_nodes_that_read_it() -> None:
-    (found,) = (one for one in REAL if one["engine"] == "c2f16-new-best")
-    wrong = find_wrong_layers(parse_layers(json.dumps({"Layers": found["layers"]})))
-    assert wrong[0].layer.startswith("Reformatting CopyNode for Input Tensor 0 to b.0")
-    assert wrong[0].nodes == ("b.0/Conv", "b.2/Relu")
-    copy = EngineLayer("copy", "Reformat", "INT8", inputs=(tensor(16, BLOCKS),), outputs=(Y,))
-    (last,) = find_wrong_layers([layer("a", X, tensor(32)), copy])
-    assert (last.nodes, str(last)[:12]) == ((), "'copy' reads")
+    assert [f"{wrong.layer}{'' if wrong.sure else '?'}" for wrong in find_wrong_layers(layers)] == expected
 
 
 def test_an_inspected_engine_says_so() -> None:
@@ -126,7 +141,7 @@ def told(*wrong: str, among: Sequence[str] = ("first", "second")) -> str:
     """What the inspector says of an engine in which these nodes have a wrong kernel."""
 
     def entry(name: str, channels: int) -> dict[str, Any]:
-        shape = {"Name": "cat", "Dimensions": [1, channels, 6, 6], "Format/Datatype": BLOCKS}
+        shape = {"Name": "cat", "Dimensions": [4, channels, 6, 6], "Format/Datatype": BLOCKS}
         kernel = DENSE if name in wrong else "sm80_xmma_fprop_implicit_gemm_interleaved_i8i8"
         facts = {"Name": name, "LayerType": "CaskConvolution", "Inputs": [], "Outputs": [shape]}
         return {**facts, "TacticName": kernel, "Metadata": f"[ONNX Layer: {name}]"}
@@ -271,6 +286,18 @@ def test_a_model_with_qdq_nodes_is_built_as_it_is(
     assert len(trt.builds) == 1
     (warning,) = (text for text in record.warnings if "computes something else: 'second'" in text)
     assert warning.endswith("(--keep-float; of calib quantize, where the model has Q/DQ nodes).")
+
+
+def test_what_is_sometimes_wrong_is_told_so(install_tensorrt: InstallTensorRT, network: Path) -> None:
+    (real,) = (one for one in REAL if one["engine"] == "c2f16-copy-right")
+    trt = install_tensorrt("8.6.0")
+    trt.layers = [json.dumps({"Layers": real["layers"]})]
+    record = build(network)
+    (warning,) = (text for text in record.warnings if "something else" in text)
+    assert warning.startswith(
+        "The engine may compute something else: 'b.0/Conv' takes a copy of its part of "
+    )
+    assert "which TensorRT 8.6.0 sometimes gets wrong. calib validate --runner tensorrt compares" in warning
 
 
 @pytest.mark.parametrize(
