@@ -23,8 +23,8 @@ from calib.report.qualification_text import (
     figure,
     left_out,
     qualification_headline,
+    ratio_doubt,
     ratio_interval,
-    within_noise,
 )
 from calib.report.text import visible
 from calib.validation.qualification import (
@@ -242,7 +242,7 @@ def _latencies(latencies: Sequence[LatencyShift]) -> Table | None:
                 "" if ratio_interval(one) == numbers.MISSING else ratio_interval(one),
             ),
             Cell(numbers.MISSING if one.noise is None else numbers.significant(one.noise, 4)),
-            Cell("within the noise" if within_noise(one) else visible(one.note)),
+            Cell(ratio_doubt(one) or visible(one.note)),
         )
         for one in latencies
     ]

@@ -20,8 +20,8 @@ __all__ = [
     "left_out",
     "qualification_headline",
     "qualification_text",
+    "ratio_doubt",
     "ratio_interval",
-    "within_noise",
 ]
 
 WEIGHTS = {"unfair": "unfair", "doubt": "doubtful", "subject": "changed"}
@@ -46,12 +46,15 @@ def qualification_headline(found: Qualification) -> str:
 
 
 def _speed(found: Qualification) -> list[str]:
-    """Runs whose latency changed by more than the interval and builds of one model explain, and by 2 %."""
+    """Runs whose latency changed by more than the interval and builds of one model explain, and by 2 %.
+
+    Where the host may be what was measured, another load of it explains any change.
+    """
     moved = [
         (one.run, one.ratio)
         for one in found.latencies
         if one.ratio is not None and one.low is not None and one.high is not None
-        if not one.low <= 1 <= one.high and not within_noise(one) and abs(one.ratio - 1) >= _LEAST_CHANGE
+        if not one.low <= 1 <= one.high and not ratio_doubt(one) and abs(one.ratio - 1) >= _LEAST_CHANGE
     ]
     slower = [f"{run} {numbers.significant(ratio)} times" for run, ratio in moved if ratio > 1]
     faster = [f"{run} {numbers.significant(ratio)} times" for run, ratio in moved if ratio < 1]
@@ -189,11 +192,19 @@ def _latency_text(one: LatencyShift, ratio: float) -> str:
     ends_of_ratio = ratio_interval(one)
     interval = "" if ends_of_ratio == numbers.MISSING else f" ({ends_of_ratio}, 95% interval)"
     noise = "" if one.noise is None else f", builds differ by up to {numbers.significant(one.noise, 4)} times"
-    within = ": within the noise" if within_noise(one) else ""
-    return f"{visible(one.run)}: {ends}: {numbers.significant(ratio, 4)} times{interval}{noise}{within}"
+    doubt = f": {text}" if (text := ratio_doubt(one)) else ""
+    return f"{visible(one.run)}: {ends}: {numbers.significant(ratio, 4)} times{interval}{noise}{doubt}"
 
 
-def within_noise(one: LatencyShift) -> bool:
+def ratio_doubt(one: LatencyShift) -> str:
+    """Why a ratio of latencies may be no change of the engine; empty where nothing is known against it."""
+    if _within_noise(one):
+        return "within the noise"
+    bound = one.ratio is not None and one.host_bound
+    return "the host may be what was measured: time CUDA graphs, or a larger batch" if bound else ""
+
+
+def _within_noise(one: LatencyShift) -> bool:
     """Whether builds of one model differ as much in latency."""
     return bool(one.ratio and one.noise and max(one.ratio, 1 / one.ratio) <= one.noise)
 

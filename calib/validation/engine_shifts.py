@@ -98,7 +98,17 @@ def _ratio(pair: Pair, device: str, noise: float | None) -> LatencyShift:
     note = "measured in two sessions: clocks and load may differ, which the interval does not cover"
     low, high, method = _interval(before.times_ms, after.times_ms)
     return LatencyShift(
-        pair.new.label, before.median_ms, after.median_ms, device, ratio, low, high, method, noise, note
+        pair.new.label,
+        before.median_ms,
+        after.median_ms,
+        device,
+        ratio,
+        low,
+        high,
+        method,
+        noise,
+        note,
+        host_bound=before.host_bound or after.host_bound,
     )
 
 

@@ -15,6 +15,11 @@ from calib.validation.verdicts import GateOutcome, Verdict
 
 __all__ = ["judge_engine_size", "judge_int8_share", "judge_latency", "judge_outputs"]
 
+_OTHER_RUN = "measured in different runs: clocks and load may differ, and there is no interval"
+_HOST_BOUND = (
+    "launching takes so long that the host may be what was measured: time CUDA graphs, or a larger batch"
+)
+
 
 def judge_outputs(case: Case) -> tuple[GateOutcome, ...]:
     """Judges "min_sqnr" and "min_cosine": every output, or the one that the rule names.
@@ -157,7 +162,7 @@ def _latency_of_baseline(case: Case, ours: Latency) -> GateOutcome:
         f"p50 {plain(ours.median_ms)} ms, {plain(stored.median_ms)} ms in the baseline: {plain(ratio)} times",
         subject="latency",
         value=ratio,
-        note="measured in different runs: clocks and load may differ, and there is no interval",
+        note=f"{_OTHER_RUN}; {_HOST_BOUND}" if ours.host_bound else _OTHER_RUN,
         noise=stored.latency_noise,
         builds=case.builds,
     )
@@ -194,6 +199,7 @@ def _ratio(case: Case, ours: Latency, theirs: Latency, peer: str, interval: Late
         high=high,
         confidence=(1 + interval.confidence) / 2,
         method=interval.method,
+        note=_HOST_BOUND if ours.host_bound or theirs.host_bound else "",
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calib.validation.speed_records import Telemetry
+from calib.validation.speed_records import HOST_BOUND, Telemetry
 from calib.wording import counted
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["clock_warnings", "part_warnings", "spread_warnings", "summarize_telemetry"]
 
-# trtexec's thresholds (sampleReporting.cpp): share of the enqueue, and coefficient of variation.
-_HOST_BOUND = 0.8
+# trtexec's threshold (sampleReporting.cpp) of the coefficient of variation.
 _UNSTABLE = 0.01
 _CLOCK_MOVE = 0.05
 
@@ -89,7 +88,7 @@ def part_warnings(label: str, batches: Sequence[BatchTimes], cuda_graph: bool) -
     compute = float(np.median([batch.compute_ms for batch in batches]))
     enqueue = float(np.median([batch.enqueue_ms for batch in batches]))
     found = []
-    if enqueue > _HOST_BOUND * compute:
+    if enqueue > HOST_BOUND * compute:
         found.append(
             f"{label}: enqueueing takes {enqueue:.3f} ms of the host, computing {compute:.3f} ms of the GPU: "
             f"the host may be what is measured. {_unbound(cuda_graph)}"

@@ -161,6 +161,7 @@ class LatencyShift:
         method: How the interval was made.
         noise: Slowest divided by fastest build of one model; None where it is not known.
         note: Why there is no ratio, or what to know of it.
+        host_bound: Whether launching takes so long that the host may be what was measured, before or after.
     """
 
     run: str
@@ -173,6 +174,7 @@ class LatencyShift:
     method: str = ""
     noise: float | None = None
     note: str = ""
+    host_bound: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["EngineRecord", "Latency", "LatencyPart", "LatencyRatio", "Telemetry"]
+__all__ = ["HOST_BOUND", "EngineRecord", "Latency", "LatencyPart", "LatencyRatio", "Telemetry"]
+
+HOST_BOUND = 0.8
+"""Enqueue divided by GPU compute above which the host may be what is measured: trtexec's threshold
+(sampleReporting.cpp)."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,12 @@ class Latency:
     cuda_graph: bool = False
     device: str = ""
     on_gpu: bool | None = None
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether the host takes so long to launch a batch that it may be what was measured, not the GPU."""
+        known = {part.name: part.median_ms for part in self.parts}
+        return known.get("enqueue", 0.0) > HOST_BOUND * known.get("GPU compute", self.median_ms)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from test_report import report_results as made
 
 from calib.errors import UsageError
 from calib.validation import GateOutcome, Results, check, make_baseline
-from calib.validation.results import EngineRecord, LatencyRatio, PrecisionRun
+from calib.validation.results import EngineRecord, LatencyPart, LatencyRatio, PrecisionRun
 
 ENGINE = EngineRecord(
     "8.6.0", "NVIDIA H200", "implicit INT8", 3, 12.0, 25_000_000, 40, 30, {"INT8": 30, "FP32": 10}
@@ -160,6 +160,23 @@ class TestLatency:
         assert only(alone, max_latency_ratio=0.8, against="fp16").reason == (
             "there is no FP16 run on tensorrt to divide by"
         )
+
+    @pytest.mark.parametrize("against", ["fp32", "baseline"])
+    @pytest.mark.parametrize(("enqueue", "bound"), [(3.9, False), (4.1, True)])
+    def test_what_the_host_launches_slowly_is_told(self, against: str, enqueue: float, bound: bool) -> None:
+        """INT8 takes 5 ms; trtexec's threshold is 80 %."""
+        base = made.gpu()
+        part = LatencyPart("enqueue", enqueue, enqueue, enqueue)
+        runs = tuple(
+            replace(run, latency=replace(run.latency, parts=(part,)))
+            if run.precision == "int8" and run.latency
+            else run
+            for run in base.runs
+        )
+        baseline = make_baseline(base) if against == "baseline" else None
+        found = only(replace(base, runs=runs), max_latency_ratio=1.2, against=against, baseline=baseline)
+        assert found.verdict == "pass"
+        assert ("the host may be what was measured: time CUDA graphs" in found.note) == bound
 
     def test_against_a_baseline_of_the_same_device(self) -> None:
         results = made.gpu()
