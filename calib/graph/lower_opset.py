@@ -21,7 +21,7 @@ from calib.graph.operators import is_standard
 from calib.graph.subgraphs import all_nodes, inner_graphs
 from calib.graph.weights import constants
 
-__all__ = ["LOWEST_OPSET", "drop_unused", "lower_to_17"]
+__all__ = ["LOWEST_OPSET", "drop_unused", "lower_to_17", "refuse_functions"]
 
 LOWEST_OPSET = 17
 
@@ -50,17 +50,31 @@ def lower_to_17(proto: onnx.ModelProto, name: str, shapes: _Sizes | None = None)
     Raises:
         ModelError: A node has no form in opset 17; node and operator are named. The model defines functions.
     """
-    if proto.functions:
-        names = first_names([item.name for item in proto.functions])
-        raise ModelError(
-            f"{name} defines functions ({names}), which cannot be written in opset 17. Put them into the "
-            "graph first: onnx.inliner.inline_local_functions(onnx.load(PATH))."
-        )
+    refuse_functions(proto, name, LOWEST_OPSET)
     entries = [entry for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     opset = max((entry.version for entry in entries), default=LOWEST_OPSET)
     _Lowering(opset, name).graph(proto.graph, {}, {**(shapes or {}), **_sizes(proto.graph)})
     for entry in entries:
         entry.version = LOWEST_OPSET
+
+
+def refuse_functions(proto: onnx.ModelProto, name: str, opset: int) -> None:
+    """Refuses a model that defines functions, where it is to be written in another opset.
+
+    Args:
+        proto: The model.
+        name: What it is called in the message.
+        opset: The other opset.
+
+    Raises:
+        ModelError: It defines some; they are named.
+    """
+    if proto.functions:
+        names = first_names([item.name for item in proto.functions])
+        raise ModelError(
+            f"{name} defines functions ({names}), which cannot be written in opset {opset}. Put them into "
+            "the graph first: import onnx.inliner; onnx.inliner.inline_local_functions(onnx.load(PATH))."
+        )
 
 
 class _Lowering:

@@ -11,7 +11,7 @@ from calib.graph.cache_model import without_large_weights
 from calib.graph.foreign import give_domain, take_domain
 from calib.graph.graph_view import label
 from calib.graph.intake import OnnxModel
-from calib.graph.lower_opset import LOWEST_OPSET, lower_to_17
+from calib.graph.lower_opset import LOWEST_OPSET, lower_to_17, refuse_functions
 from calib.graph.old_resizing import NEW_RESIZE, mend_resizing
 from calib.graph.operators import is_standard
 from calib.graph.subgraphs import all_nodes
@@ -34,6 +34,7 @@ _CONVERSION_ERRORS = (
     RuntimeError,
     ValueError,
     EncodeError,
+    version_converter.ConvertError,
     onnx.checker.ValidationError,
     onnx.shape_inference.InferenceError,
 )
@@ -114,6 +115,8 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
         return proto, []
     if model.opset == 0:
         raise ModelError(f"{model.path} does not use the standard ONNX operators; it cannot be quantized.")
+    # The converter leaves them out, and with them what the nodes that call them compute.
+    refuse_functions(proto, str(model.path), least)
     _refuse_other_meanings(model, least)
     # The converter takes initializers for data where they are listed among the inputs, as IR 3 did.
     weights = {tensor.name for tensor in proto.graph.initializer}

@@ -271,7 +271,8 @@ def _nothing_with_a_weight(proto: onnx.ModelProto) -> str:
     if any(node.op_type in WEIGHTED for node in functions):
         return (
             f"{none} but in its functions ({first_names([f.name for f in proto.functions])}). Put them into "
-            "the graph, calibrate and quantize that: onnx.inliner.inline_local_functions(onnx.load(PATH))."
+            "the graph, calibrate and quantize that: "
+            "import onnx.inliner; onnx.inliner.inline_local_functions(onnx.load(PATH))."
         )
     return (
         f"{none} but inside If, Loop or Scan." if any(n.op_type in WEIGHTED for n in inside) else f"{none}."
