@@ -100,8 +100,9 @@ class ErrorAccumulator:
 
         Args:
             reference: The baseline's output, of any shape and any real type.
-            candidate: The candidate's, of the same shape. Only the number of rows may differ, as
-                where detections are lost: that is counted, and no figure is given then.
+            candidate: The candidate's, of the same shape. Only the number of rows may differ, or that of
+                the boxes in [N, boxes, k], as where detections are lost: that is counted, and no figure is
+                given then.
 
         Returns:
             The sums of each row; None where the number of rows differs.
@@ -111,7 +112,7 @@ class ErrorAccumulator:
         """
         self._check(reference, candidate)
         if reference.shape != candidate.shape:
-            lost = reference.shape[0] - candidate.shape[0]
+            lost = _lost(reference, candidate)
             self._rows_lost += max(lost, 0)
             self._rows_gained += max(-lost, 0)
             return None
@@ -127,14 +128,12 @@ class ErrorAccumulator:
                     f"Output {self.output!r} of the {side} holds {array.dtype}, "
                     "which is not a real number: it cannot be compared. Leave that output out of the model."
                 )
-        same_rank = reference.ndim == candidate.ndim >= 1
-        if reference.shape != candidate.shape and not (
-            same_rank and reference.shape[1:] == candidate.shape[1:]
-        ):
+        if reference.shape != candidate.shape and not _differ_by_rows(reference, candidate):
             raise ValidationError(
                 f"Output {self.output!r} has shape {reference.shape} in the baseline "
                 f"and {candidate.shape} in the candidate: they are not the same model, or were not "
-                "given the same samples."
+                "given the same samples. Where its size depends on values, as NonZero's does, leave that "
+                "output out of the model."
             )
 
     def _fold(self, rows: RowErrors) -> None:
@@ -210,6 +209,21 @@ class ErrorAccumulator:
         if not self._candidate_power:
             return "differs", "the candidate is all zero"
         return "differs", ""
+
+
+def _differ_by_rows(reference: Array, candidate: Array) -> bool:
+    """Whether there are more of what is found on one side: rows, or the boxes of a batch [N, boxes, k]."""
+    if not reference.ndim == candidate.ndim >= 1:
+        return False
+    boxes = reference.ndim == 3 and reference.shape[::2] == candidate.shape[::2]
+    return boxes or reference.shape[1:] == candidate.shape[1:]
+
+
+def _lost(reference: Array, candidate: Array) -> int:
+    """How many rows the candidate has less, or boxes of all samples of [N, boxes, k]."""
+    if reference.shape[0] != candidate.shape[0]:
+        return int(reference.shape[0] - candidate.shape[0])
+    return int(reference.shape[0] * (reference.shape[1] - candidate.shape[1]))
 
 
 def row_errors(reference: Array, candidate: Array) -> RowErrors:

@@ -153,6 +153,27 @@ def test_lost_detections_are_counted() -> None:
     assert (found.max_abs, found.sqnr_db) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "lost", "gained"),
+    [((1, 3, 6), (1, 0, 6), 3, 0), ((4, 2, 6), (4, 5, 6), 0, 12), ((3, 8, 8), (1, 8, 8), 2, 0)],
+)
+def test_lost_boxes_of_a_batch_are_counted(
+    before: tuple[int, ...], after: tuple[int, ...], lost: int, gained: int
+) -> None:
+    """A-V5, for [N, boxes, 6]: 4 samples of 3 boxes more are 12; for masks [n, H, W] n is what differs."""
+    found = compare(np.ones(before), np.ones(after))
+    assert found.verdict == "rows differ"
+    assert f"{lost} rows lost and {gained} rows gained" in found.note
+    assert (found.max_abs, found.sqnr_db) == (None, None)
+
+
+def test_other_sizes_than_those_of_boxes_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"shape \(4, 9\) .* and \(4, 7\) .*as NonZero's does"):
+        compare(np.ones((4, 9)), np.ones((4, 7)))
+    with pytest.raises(ValidationError, match="not the same model"):
+        compare(np.ones((1, 3, 6)), np.ones((1, 3, 5)))
+
+
 @pytest.mark.parametrize("shape", [(2, 4), (2, 3, 1), (6,), ()])
 def test_other_shapes_name_the_output(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValidationError, match=r"Output 'y' has shape \(2, 3\) in the baseline"):
