@@ -332,9 +332,9 @@ def baseline_warnings(
         classes: Number of classes.
 
     Returns:
-        Warnings: labels that would fit when shifted by one, or a score that is no better than chance (its
-        interval reaches down to 1/classes), or less than half of the way from chance to all right, which
-        is 0.75 for two classes.
+        Warnings: labels that would fit when shifted by one, or a score of less than half of the way from
+        chance to all right, which is 0.75 for two classes, and whether it is no better than chance (its
+        interval reaches down to 1/classes).
     """
     answers, count = np.asarray(predictions), len(labels)
     right = int((answers == labels).sum())
@@ -347,12 +347,13 @@ def baseline_warnings(
                 f"would be {100 * shifted / count:.1f}%: labels and classes are off by one (a background "
                 "class?). Correct the labels in the recipe before judging INT8.",
             )
+    # A good score of a few samples may be chance, which is no reason to doubt it.
+    if right / count >= 1 / classes + _LOW_ACCURACY * (1 - 1 / classes):
+        return ()
     doubt = "doubt the labels, the preprocessing or the model before INT8."
     if low <= 1 / classes:
         return (
             f"FP32 top-1 is {100 * right / count:.1f}%, no better than chance ({100 / classes:.1f}% for "
             f"{classes} classes): {doubt}",
         )
-    if right / count < 1 / classes + _LOW_ACCURACY * (1 - 1 / classes):
-        return (f"FP32 top-1 is only {100 * right / count:.1f}%: {doubt}",)
-    return ()
+    return (f"FP32 top-1 is only {100 * right / count:.1f}%: {doubt}",)

@@ -206,6 +206,13 @@ class TestBaselineWarnings:
         found = baseline_warnings(answers.tolist(), labels, 2)
         assert [f"FP32 top-1 is only {right / 2:.1f}%" in warning for warning in found] == [True] * doubted
 
+    @pytest.mark.parametrize(("right", "count", "classes"), [(1, 1, 10), (3, 3, 2), (8, 10, 2)])
+    def test_good_on_a_few_samples_is_no_doubt(self, right: int, count: int, classes: int) -> None:
+        """Wilson's intervals reach down to 20.7, 43.8 and 49.0%, two of them to chance of 50%."""
+        labels = np.arange(count) % classes
+        answers = np.where(np.arange(count) < right, labels, (labels + 1) % classes)
+        assert baseline_warnings(answers.tolist(), labels, classes) == ()
+
     def test_good(self) -> None:
         labels = np.arange(100) % 10
         assert baseline_warnings(labels.tolist(), labels, 10) == ()
