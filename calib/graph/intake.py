@@ -228,7 +228,8 @@ def load_model(path: str | os.PathLike[str]) -> OnnxModel:
         path: The .onnx file.
 
     Raises:
-        ModelError: No such file, not an ONNX model, an empty graph, missing external weights.
+        ModelError: No such file, not an ONNX model, an empty graph, missing external weights, constants whose
+            values do not fit their shape.
     """
     source = Path(path)
     if source.is_dir():
@@ -260,7 +261,22 @@ def _parse(source: Path) -> OnnxModel:
         raise ModelError(
             f"{source}: its external weights cannot be read. {_external(proto, source)}"
         ) from error
+    for tensor in all_tensors(proto.graph):
+        _check_values(tensor, source)
     return OnnxModel(source, proto, files)
+
+
+def _check_values(tensor: onnx.TensorProto, source: Path) -> None:
+    """Refuses a constant with more or fewer values than its shape has room for."""
+    name = tensor.name or "(no name)"
+    _dtype(tensor.data_type, name, source)
+    try:
+        onnx.numpy_helper.to_array(tensor)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"{source}: constant {name!r} of shape {list(tensor.dims)} does not hold the "
+            f"values of that shape ({error}). The file is damaged; export the model again."
+        ) from error
 
 
 def _locations(proto: onnx.ModelProto) -> list[str]:
@@ -276,7 +292,7 @@ def _external(proto: onnx.ModelProto, source: Path) -> str:
     if missing:
         names = ", ".join(missing[:5])
         return f"Expected beside the model, but not there: {names}. Copy them into {source.parent.resolve()}."
-    return f"The files are there but damaged or outside the model's folder: {', '.join(wanted[:5])}."
+    return f"The files are there but damaged, links, or outside the model's folder: {', '.join(wanted[:5])}."
 
 
 def _spec(info: onnx.ValueInfoProto, path: Path) -> TensorSpec:

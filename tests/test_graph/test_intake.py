@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -41,6 +42,43 @@ def test_folder_is_no_model(tmp_path: Path) -> None:
 def test_missing_external_weights_are_named() -> None:
     with pytest.raises(ModelError, match=r"Expected beside the model, but not there: ext_weights\.data"):
         load_model(MODELS / "ext_weights.onnx")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"data_type": 1, "dims": [3], "raw_data": bytes(8)},
+            r"'w' of shape \[3\] .* size 2 into",
+        ),
+        (
+            {"data_type": 1, "dims": [2, 2], "float_data": [0.5] * 3},
+            r"'w' of shape \[2, 2\] .* size 3 into",
+        ),
+        ({"data_type": 7, "dims": [1], "raw_data": bytes(7)}, r"'w' .* multiple of element size"),
+        ({"data_type": 99, "dims": [1], "raw_data": bytes(1)}, r"element type 99 of 'w' is unknown"),
+    ],
+)
+@pytest.mark.parametrize("place", ["initializer", "node"])
+def test_constants_that_do_not_fit_their_shape(
+    fields: dict[str, Any], message: str, place: str, tmp_path: Path
+) -> None:
+    """8 bytes are 2 float32 and no 3; 7 bytes are no whole number of int64."""
+    tensor = onnx.TensorProto(name="w", **fields)
+    proto = model([node("Relu", ["x"], ["y"])], {"x": [2]}, {"y": [2]})
+    if place == "initializer":
+        proto.graph.initializer.append(tensor)
+    else:
+        proto.graph.node.append(node("Constant", [], ["w"], value=tensor))
+    with pytest.raises(ModelError, match=rf"m\.onnx: .*{message}"):
+        load_model(save(proto, tmp_path / "m.onnx"))
+
+
+@pytest.mark.parametrize("dims", [[], [0], [0, 4], [3]])
+def test_constants_of_any_size_that_fit(dims: list[int], tmp_path: Path) -> None:
+    proto = conv_relu_gemm()
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones(dims, np.float32), "more"))
+    assert load_model(save(proto, tmp_path / "m.onnx")).inputs
 
 
 def test_initializers_among_the_inputs_are_not_asked_for() -> None:
