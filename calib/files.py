@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from calib.errors import CalibError, OutputError
+from calib.errors import CalibError, OutputError, UsageError
 
 __all__ = [
     "check_writable",
@@ -57,6 +57,7 @@ def write_together(contents: Mapping[Path, bytes]) -> tuple[Path, ...]:
     target = Path()
     try:
         for target, content in contents.items():
+            _refuse_device(target)
             target.parent.mkdir(parents=True, exist_ok=True)
             staged[target] = _stage(target, content)
         for target, temporary in staged.items():
@@ -67,6 +68,12 @@ def write_together(contents: Mapping[Path, bytes]) -> tuple[Path, ...]:
         for temporary in staged.values():
             temporary.unlink(missing_ok=True)
     return tuple(staged)
+
+
+def _refuse_device(target: Path) -> None:
+    """Refuses what the new file would replace though it is no file, such as /dev/null."""
+    if target.exists() and not target.is_file() and not target.is_dir():
+        raise OutputError(f"Cannot write {target}: it is no regular file. Choose another path.")
 
 
 def _stage(target: Path, content: bytes) -> Path:
@@ -158,21 +165,27 @@ def read_bounded_text(
         raise error(f"{os.fspath(path)}, line {line}: not UTF-8 text. Save it as UTF-8.") from fault
 
 
-def check_writable(path: str | os.PathLike[str]) -> Path:
+def check_writable(path: str | os.PathLike[str], sources: Iterable[str | os.PathLike[str]] = ()) -> Path:
     """Refuses an output path that cannot be written, before hours are spent on its content.
 
     Args:
         path: The file that is going to be written.
+        sources: Files that are read and must not be replaced.
 
     Returns:
         The same path.
 
     Raises:
-        OutputError: The path is a folder, or its folder cannot be created or written to.
+        UsageError: The path is one of the sources.
+        OutputError: The path is a folder or a device, or its folder cannot be created or written to.
     """
     target = Path(path)
+    for source in map(Path, sources):
+        if target.exists() and source.exists() and target.samefile(source):
+            raise UsageError(f"Output {target} is the input {source} itself. Choose another file.")
     if target.is_dir():
         raise OutputError(f"Cannot write {target}: it is a folder. Give a file's path.")
+    _refuse_device(target)
     folder = target.parent
     while not folder.exists():
         folder = folder.parent

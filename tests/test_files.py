@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from calib.errors import CacheError, DatasetError, OutputError, ValidationError
+from calib.errors import CacheError, DatasetError, OutputError, UsageError, ValidationError
 from calib.files import (
     check_writable,
     read_bounded,
@@ -145,3 +145,28 @@ class TestReadingWithinBounds:
         (tmp_path / "f").write_bytes(b"a\nb\n\xff\n")
         with pytest.raises(DatasetError, match=r"f, line 3: not UTF-8 text\. Save it as UTF-8\."):
             read_bounded_text(tmp_path / "f", "list", DatasetError)
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    model = write_text(tmp_path / "m.onnx", "model")
+    (tmp_path / "link").symlink_to(model)
+    for path in (model, tmp_path / "." / "m.onnx", tmp_path / "link"):
+        with pytest.raises(UsageError, match=r"Output .* is the input .*m\.onnx itself"):
+            check_writable(path, [tmp_path / "gone", model])
+    assert check_writable(tmp_path / "new", [model]) == tmp_path / "new"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_not_replaced_by_one(kind: str, tmp_path: Path) -> None:
+    """Where one may write in its folder, as root in /dev, renaming would do away with it."""
+    place = tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to("/dev/null")
+    with pytest.raises(OutputError, match="it is no regular file"):
+        check_writable(place)
+    with pytest.raises(OutputError, match="it is no regular file"):
+        write_text(place, "x")
+    assert not place.is_file()
+    assert list(tmp_path.iterdir()) == [place]

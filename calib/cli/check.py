@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calib.errors import UsageError
+from calib.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from calib.validation import CheckReport
@@ -114,6 +115,8 @@ def check_command(
     }
     rebuilds = tuple(noise or ())
     _refuse_gate_file(results)
+    for path in filter(None, (junit, markdown)):
+        check_writable(path, filter(None, (results, baseline, gates)))
     if update_baseline:
         stated = gates is not None or any(value is not None for value in thresholds.values())
         report = _update(results, baseline, rebuilds, options if stated else None)
@@ -159,7 +162,6 @@ def _update(
 
 
 def _show(report: CheckReport, junit: Path | None, markdown: Path | None, as_json: bool) -> None:
-    from calib.files import write_text
     from calib.report.gates import check_markdown, check_text
     from calib.report.junit import check_junit
 

@@ -101,7 +101,7 @@ def build(
         device=device,
         compute_capability=compute_capability,
     )
-    _check_out(out, model)
+    _check_out(out, model, cache)
     network = model if isinstance(model, OnnxModel) else load_model(model)
     scales = _scales(cache, calibrator)
     job = _Build(request, network, scales, not isinstance(model, OnnxModel), timing_cache, engine_cache)
@@ -109,10 +109,14 @@ def build(
     return engine if out is None else engine.save(out)
 
 
-def _check_out(out: str | os.PathLike[str] | None, model: str | os.PathLike[str] | OnnxModel) -> None:
+def _check_out(
+    out: str | os.PathLike[str] | None,
+    model: str | os.PathLike[str] | OnnxModel,
+    cache: str | os.PathLike[str] | CalibrationCache | None,
+) -> None:
     if out is None:
         return
-    target = check_writable(out)
+    target = check_writable(out, () if cache is None or isinstance(cache, CalibrationCache) else (cache,))
     source = model.path if isinstance(model, OnnxModel) else Path(model)
     if target.resolve() == source.resolve():
         raise UsageError(f"--out {out} is the model itself. Choose another file.")

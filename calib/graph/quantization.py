@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from calib.calibrators import CalibrationCache, read_sidecar
+from calib.calibrators import CalibrationCache, read_sidecar, sidecar_path
 from calib.calibrators.amax import amax_of
 from calib.errors import CacheError, ModelError, first_names
 from calib.files import check_writable
@@ -115,6 +115,7 @@ def quantize(
     scales = cache if isinstance(cache, CalibrationCache) else CalibrationCache.read(cache)
     if out is not None:
         check_model_path(out, network)
+        check_writable(out, () if isinstance(cache, CalibrationCache) else (cache, sidecar_path(cache)))
     fit = _fit(network, scales, None if isinstance(cache, CalibrationCache) else cache)
     if strict:
         _refuse_misfit(network, fit, fit.faults)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from calib.calibrators import CalibrationCache, make_calibrator, sidecar_path
@@ -78,10 +80,9 @@ def make_job(
         raise UsageError(f"Batch size must be at least 1, got {wanted.batch_size}.")
     options = {} if wanted.percentile is None else {"percentile": wanted.percentile}
     CalibrationCache({}, make_calibrator(wanted.method, **options).algorithm, wanted.tensorrt)
-    if out is not None:
-        check_writable(out)
-        check_writable(sidecar_path(out))
+    _check_out(out, _files_of(model, data))
     network = model if isinstance(model, OnnxModel) else load_model(model)
+    _check_out(out, network.external_files)
     network.refuse_quantized("Calibrate the float model that it was made from.")
     FeedBuilder(network.inputs, str(network.path))
     recipe, dataset = _opened(data, network, wanted)
@@ -100,6 +101,23 @@ def make_job(
         seed=seed if recipe is None or seed is not None else recipe.calibration.seed,
         tensorrt=wanted.tensorrt,
     )
+
+
+def _files_of(model: Any, data: Any) -> list[Path]:
+    """The files of the model and of the recipe, as they were given."""
+    found = [model.path if isinstance(model, OnnxModel) else Path(model)]
+    if isinstance(data, Recipe):
+        found.append(data.path)
+    elif isinstance(data, (str, os.PathLike)):
+        found.append(Path(data))
+    return found
+
+
+def _check_out(out: str | os.PathLike[str] | None, sources: Sequence[Path]) -> None:
+    """Refuses a cache that cannot be written, or that would replace what it is made from."""
+    if out is not None:
+        check_writable(out, sources)
+        check_writable(sidecar_path(out), sources)
 
 
 def sample_feeds(model: OnnxModel, data: Any, samples: int) -> list[dict[str, Array]]:

@@ -139,7 +139,7 @@ def export(
     version = opset_for(chosen, opset)
     given = network_inputs(inputs)
     name = module_name(module)
-    path = Path(f"{name}.onnx") if out is None else check_writable(out)
+    path = Path(f"{name}.onnx") if out is None else check_writable(out, () if weights is None else (weights,))
     network = load_module(module, arguments=arguments, weights=weights)
     job = _Export(network, given, dynamic, output_names, name)
     model = OnnxModel(path, job.proto(version, _source(module, weights)))

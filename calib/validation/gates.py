@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from calib.errors import UsageError, ValidationError
+from calib.files import check_writable
 from calib.validation.baseline import Baseline, make_baseline, read_reference, write_baseline
 from calib.validation.changes import calmed, circumstances_since, compare_with_baseline
 from calib.validation.corrections import Correction
@@ -265,8 +266,10 @@ def update_baseline(
 
     Raises:
         ValidationError: Nothing was measured, or values are not finite: no measure for others.
+        UsageError: The baseline would replace the results.
         OutputError: The file cannot be written.
     """
+    check_writable(path, [one for one in (results, *noise) if not isinstance(one, Results)])
     found = _read(results)
     faults = [f"{one.name}: {one.reason}" for one in check_integrity(found) if one.verdict != "pass"]
     if faults:

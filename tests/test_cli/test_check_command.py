@@ -75,6 +75,24 @@ def test_files_and_json(calib: Callable[..., Ran], tmp_path: Path) -> None:
     assert (tmp_path / "s.md").read_text().startswith("## ❌ calib check: FAIL")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--junit", "good.json"),
+        ("--markdown", "./good.json"),
+        ("--baseline", "good.json", "--update-baseline"),
+    ],
+)
+def test_results_are_not_written_over(
+    options: tuple[str, ...], calib: Callable[..., Ran], tmp_path: Path
+) -> None:
+    before = (tmp_path / "good.json").read_bytes()
+    found = calib("check", "good.json", "--max-drop", "50%", *options)
+    assert found.status == 2
+    assert "good.json is the input good.json itself. Choose another file." in found.err
+    assert (tmp_path / "good.json").read_bytes() == before
+
+
 def test_a_baseline_is_made_reviewed_and_checked(calib: Callable[..., Ran], tmp_path: Path) -> None:
     made_one = calib("check", "good.json", "--baseline", "base.json", "--update-baseline")
     assert (made_one.status, made_one.err) == (0, "Baseline: base.json\n")

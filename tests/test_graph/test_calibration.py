@@ -41,6 +41,18 @@ def test_cache_and_sidecar_say_what_made_them(network: Path, tmp_path: Path) -> 
     assert json.loads((tmp_path / "m.cache.json").read_text())["schema"] == 1
 
 
+def test_a_cache_does_not_replace_what_it_is_made_from(network: Path, tmp_path: Path) -> None:
+    """Nor does its sidecar, m.json of a cache m: a recipe may be called so, for JSON is YAML."""
+    np.savez(tmp_path / "data.npz", x=samples(4, 3, 8, 8))
+    recipe = tmp_path / "m.json"
+    recipe.write_text('{"schema": 1, "name": "d", "source": {"kind": "arrays", "path": "data.npz"}}')
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for out in (network, recipe, tmp_path / "m"):
+        with pytest.raises(UsageError, match=r"Output .* is the input .* itself\. Choose another file"):
+            calib.calibrate(network, recipe, samples=2, out=out)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_minmax_equals_tensorrts_cache_of_the_same_samples(tmp_path: Path) -> None:
     images = from_arrays("digits32", {"input": digits()["xtr"]})
     result = calib.calibrate(NETS / "plain.onnx", images, method="minmax", out=tmp_path / "plain.cache")
