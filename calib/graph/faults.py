@@ -44,6 +44,11 @@ def describe_fault(error: Exception, source: OnnxModel | bytes | str | os.PathLi
     if match is None:
         return words
     place = _place(match.groupdict(), source)
+    if match.re is _NO_KERNEL and (types := _odd_types(match["op"], match["node"], _proto(source))):
+        return (
+            f"{place} has no CPU kernel in ONNX Runtime for {types}. "
+            "Export the model in float32, or cut the model before that node."
+        )
     if match.re in (_UNKNOWN_OP, _NO_KERNEL):
         return (
             f"{place} has no CPU kernel in ONNX Runtime. "
@@ -97,6 +102,21 @@ def _look_up(operator: str, domain: str | None, node: str | None, model: ModelPr
             outputs = ", ".join(candidate.output)
             return candidate.domain, repr(candidate.name or f"(no name) -> {outputs}")
     return domain or "", repr(node or "(in a subgraph)")
+
+
+def _odd_types(operator: str, node: str, model: ModelProto) -> str:
+    """Types other than float32 that the first such node computes in, by name; empty where there are none."""
+    import onnx
+
+    from calib.graph.tensor_types import infer_tensors
+
+    floats = onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16
+    known = infer_tensors(model)[0] | {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    for candidate in model.graph.node:
+        if candidate.op_type == operator and candidate.name == node:
+            types = {known.get(name) for name in candidate.input}
+            return " and ".join(str(onnx.helper.tensor_dtype_to_np_dtype(t)) for t in floats if t in types)
+    return ""
 
 
 def _proto(source: OnnxModel | bytes | str | os.PathLike[str]) -> ModelProto:

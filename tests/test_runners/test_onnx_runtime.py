@@ -195,6 +195,31 @@ class TestFaults:
         with pytest.raises(ModelError, match=match):
             OnnxRuntimeRunner(proto.SerializeToString(), "fp32")
 
+    @pytest.mark.parametrize(
+        ("element", "name"), [(TensorProto.DOUBLE, "float64"), (TensorProto.BFLOAT16, "bfloat16")]
+    )
+    def test_a_type_without_kernel_is_named(self, element: int, name: str) -> None:
+        """ONNX Runtime convolves in float32 and float16 alone; the first Conv here has a kernel."""
+        nodes = [
+            helper.make_node("Conv", ["x", "w"], ["a"], "first"),
+            helper.make_node("Cast", ["a"], ["b"], to=element),
+            helper.make_node("Cast", ["w"], ["v"], to=element),
+            helper.make_node("Conv", ["b", "v"], ["c"], "second"),
+            helper.make_node("Cast", ["c"], ["y"], to=TensorProto.FLOAT),
+        ]
+        shape = [1, 2, 4, 4]
+        graph = helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+            [helper.make_tensor("w", TensorProto.FLOAT, [2, 2, 1, 1], [1.0] * 4)],
+        )
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+        match = rf"Node 'second' \(operator Conv, .*\) has no CPU kernel in ONNX Runtime for {name}\. Export"
+        with pytest.raises(ModelError, match=match):
+            OnnxRuntimeRunner(proto.SerializeToString(), "fp32")
+
     def test_a_real_plugin_model(self) -> None:
         path = REAL / "models" / "custom_op_node.onnx"
         with pytest.raises(ModelError, match=r"cannot load .*custom_op_node\.onnx: Node .*\(operator "):
