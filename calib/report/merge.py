@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from calib.errors import UsageError, ValidationError
 from calib.report.text import shorten, visible
 from calib.validation.results import Metric, OutputError, PrecisionRun, Results, WorstSample
+from calib.wording import counted
 
 __all__ = ["Merged", "Row", "Source", "fault_of", "is_exact", "level_of", "merge"]
 
@@ -185,10 +186,17 @@ def merge(results: Sequence[Results]) -> Merged:
 
     Raises:
         UsageError: There are none.
-        ValidationError: They are of different models or validation datasets, or hold no runs.
+        ValidationError: They are of different models or validation datasets, hold no runs, or labels of
+            another number of samples.
     """
     distinct: list[Results] = []
     for result in results:
+        if result.labels is not None and len(result.labels) != len(result.sample_ids):
+            raise ValidationError(
+                f"The results hold {counted(len(result.labels), 'label[s]')} for "
+                f"{counted(len(result.sample_ids), 'sample[s]')}: the file was cut or edited. Run "
+                "the validation again."
+            )
         if not any(result == other for other in distinct):
             distinct.append(result)
     if not distinct:

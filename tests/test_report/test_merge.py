@@ -65,6 +65,13 @@ def test_nothing_to_report():
         merge([replace(made.classifier(), runs=())])
 
 
+def test_results_that_lost_labels_are_refused():
+    base = made.classifier()
+    assert base.labels is not None
+    with pytest.raises(ValidationError, match="hold 1 label for 360 samples: the file was cut or edited"):
+        merge([replace(base, labels=base.labels[:1])])
+
+
 def test_different_models_are_refused():
     with pytest.raises(ValidationError, match=r"different models: digits \(a3a3a3.*keypoints \(b1b1b1"):
         merge([made.classifier(), made.regressor()])
