@@ -307,10 +307,11 @@ def check_labels(
     """
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
+        hint = "They seem counted from 1: a list takes label_offset: -1, class folders take class_names. "
         raise ValidationError(
             f"Dataset {dataset!r} has labels from {low} to {high}, but output {output!r} has "
-            f"{classes} scores, for classes 0 to {classes - 1}. Correct the labels in the recipe, "
-            "or validate the model that belongs to this dataset."
+            f"{classes} scores, for classes 0 to {classes - 1}. {hint if low > 0 and high == classes else ''}"
+            "Correct the labels in the recipe, or validate the model that belongs to this dataset."
         )
     if class_names is not None and len(class_names) != classes:
         return (

@@ -172,6 +172,16 @@ class TestLabels:
         with pytest.raises(ValidationError, match=match):
             check_labels(np.array(labels), 4, "logits", "flowers", None)
 
+    @pytest.mark.parametrize(
+        ("labels", "hinted"), [([1, 2, 4], True), ([1, 5], False), ([0, 4], False), ([-1, 3], False)]
+    )
+    def test_labels_from_one_to_the_number_of_scores_seem_counted_from_one(
+        self, labels: list[int], hinted: bool
+    ) -> None:
+        with pytest.raises(ValidationError) as caught:
+            check_labels(np.array(labels), 4, "logits", "flowers", None)
+        assert ("seem counted from 1: a list takes label_offset: -1" in str(caught.value)) is hinted
+
     def test_another_number_of_class_names_is_a_warning(self) -> None:
         doubt = check_labels(np.array([0, 3]), 4, "logits", "flowers", list("abcdef"))
         assert doubt is not None
