@@ -5,9 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["counted", "inflected", "one_line", "sentence", "suggestion"]
+__all__ = ["as_several", "counted", "inflected", "one_line", "sentence", "suggestion"]
 
 _FORMS = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")
+
+
+def as_several(given: Iterable[str]) -> tuple[str, ...]:
+    """What may be several names, where a single one may have been given as it is.
+
+    >>> as_several("conv1"), as_several(["conv1", "fc"]), as_several(())
+    (('conv1',), ('conv1', 'fc'), ())
+    """
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def inflected(number: int, words: str) -> str:

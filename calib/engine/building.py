@@ -26,6 +26,7 @@ from calib.engine.timing_cache import TimingCache, timing_cache_path
 from calib.errors import UsageError
 from calib.files import check_writable
 from calib.graph import OnnxModel, load_model
+from calib.wording import as_several
 
 __all__ = ["BuildRecord", "Engine", "build"]
 
@@ -95,7 +96,7 @@ def build(
         tf32=bool(tf32),
         version_compatible=version_compatible,
         hardware_compatible=hardware_compatible,
-        keep_float=tuple(keep_float),
+        keep_float=as_several(keep_float),
         conv_transpose=conv_transpose,
         flavour=flavour,
         device=device,

@@ -30,7 +30,7 @@ from calib.graph.half_writer import HalfWriter
 from calib.graph.intake import OnnxModel, load_model
 from calib.graph.placement import LeftFloat
 from calib.graph.validity import check_valid
-from calib.wording import counted
+from calib.wording import as_several, counted
 
 __all__ = ["DEFAULT_MARGIN", "HalfModel", "convert_float16", "to_float16"]
 
@@ -114,7 +114,7 @@ def convert_float16(
     if out is not None:
         check_model_path(out, network)
     known = known_ranges(ranges)
-    request = _Request(tuple(keep_float), margin, keep_io)
+    request = _Request(as_several(keep_float), margin, keep_io)
     result = _checked(network, known, check, request) if check else _convert(network, known, request)
     check_valid(result.model, "FP16", network)
     if out is not None:

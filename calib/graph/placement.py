@@ -30,6 +30,7 @@ from calib.graph.placement_rules import (
 )
 from calib.graph.shared_scales import SharedScale, concat_warnings, share_scales
 from calib.graph.transposed import roundable_inputs, transposed_in_float
+from calib.wording import as_several
 
 __all__ = ["LeftFloat", "Plan", "WeightSite", "nodes_kept", "plan_placement"]
 
@@ -209,7 +210,7 @@ def nodes_kept(nodes: Sequence[onnx.NodeProto], patterns: Sequence[str]) -> dict
         UsageError: A regular expression is none, or finds nothing.
     """
     kept: dict[int, str] = {}
-    for pattern in patterns:
+    for pattern in as_several(patterns):
         try:
             expression = re.compile(pattern)
         except re.error as error:

@@ -17,7 +17,7 @@ import onnx
 
 from calib.errors import ModelError, UsageError
 from calib.graph.subgraphs import all_graphs
-from calib.wording import counted
+from calib.wording import as_several, counted
 
 __all__ = ["flat_outputs", "name_nodes", "output_names"]
 
@@ -80,6 +80,7 @@ def output_names(found: Sequence[str], wanted: Sequence[str] | None, inputs: Seq
     """
     if not wanted:
         return [f"{name}_out" if name in inputs else name for name in found]
+    wanted = as_several(wanted)
     if len(wanted) != len(found):
         raise UsageError(
             f"--output-names gives {counted(len(wanted), 'name[s]')} ({', '.join(wanted)}), but the "

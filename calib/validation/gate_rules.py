@@ -13,7 +13,7 @@ from calib.errors import DatasetError, UsageError
 from calib.validation.corrections import Correction
 from calib.validation.outcomes import SHARE_METRICS
 from calib.validation.thresholds import Threshold, describe_points, parse_threshold, plain
-from calib.wording import suggestion
+from calib.wording import as_several, suggestion
 
 __all__ = ["GATES", "GateFile", "Limit", "Rule", "make_rules", "read_gate_file"]
 
@@ -130,9 +130,9 @@ def make_rules(
                 _threshold(gate, text, option, metric),
                 metric,
                 against=side,
-                precisions=tuple(precisions),
+                precisions=as_several(precisions),
             )
-            for metric, text in _limits(gate, given, metrics)
+            for metric, text in _limits(gate, given, as_several(metrics))
         ]
     if against and not any(rule.against for rule in rules):
         raise UsageError(
@@ -148,6 +148,9 @@ def _limits(gate: str, given: Limit, metrics: Sequence[str]) -> list[tuple[str, 
     found: list[tuple[str, str | float]] = []
     for one in every:
         name, sign, rest = one.partition("=") if isinstance(one, str) else ("", "", one)
+        if sign and not name.strip():
+            option = "--" + gate.replace("_", "-")
+            raise UsageError(f"{option} {one!r} names no figure before the sign. Write top1=1%, or 1%.")
         if sign and gate in _ON_METRICS:
             found.append((name.strip(), rest.strip() if isinstance(rest, str) else rest))
         elif gate in _ON_METRICS:

@@ -32,7 +32,7 @@ from calib.validation.results import (
 )
 from calib.validation.subject import Subject, data_name, open_subject
 from calib.validation.variants import Variant
-from calib.wording import counted
+from calib.wording import as_several, counted
 
 if TYPE_CHECKING:
     from calib.graph import FeedBuilder, OnnxModel
@@ -113,7 +113,7 @@ def validate(
         seed=seed,
         out=None if out is None else os.fspath(out),
         latency=LatencyPlan(latency_batch, latency_count, seconds=latency_seconds),
-        keep_float=tuple(keep_float),
+        keep_float=as_several(keep_float),
         scores=scores,
         allow_overlap=allow_overlap,
         threads=threads,

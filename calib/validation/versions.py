@@ -24,6 +24,7 @@ from calib.validation.qualification import Circumstance, Qualification, Shift
 from calib.validation.results import PrecisionRun, Results, read_results
 from calib.validation.shifts import find_shifts, output_shifts
 from calib.validation.verdicts import GateOutcome, corrected
+from calib.wording import as_several
 
 __all__ = ["compare"]
 
@@ -193,7 +194,7 @@ def _gates(
     noise: Noise,
 ) -> tuple[GateOutcome, ...]:
     """Non-inferiority of each new candidate against the same run of the old results."""
-    chosen = tuple(metrics) or _default_metric(new, pairs)
+    chosen = as_several(metrics) or _default_metric(new, pairs)
     made = make_rules(max_drop=margin, metrics=chosen, against="baseline")
     rules = [fitted(rule, new) for rule in made]
     stored = make_baseline(old, noise.spreads, noise.latency, noise.builds)

@@ -243,6 +243,16 @@ def test_keep_float_by_node_and_by_output_name() -> None:
     }
 
 
+def test_keep_float_may_be_a_single_pattern() -> None:
+    """Taken letter by letter, conv1 would keep every node whose name has a c, an o or a 1."""
+    one, several = (
+        quantize_model(in_memory(conv_relu_gemm()), dict.fromkeys(["x", "p1", "f"], 0.02), pattern)
+        for pattern in ("conv1", ["conv1"])
+    )
+    assert [left.node for left in one.left_float] == ["conv1"]
+    assert one.model.proto == several.model.proto
+
+
 @pytest.mark.parametrize(
     ("pattern", "message"), [("nothing_here", "finds no node"), ("(", "is no regular expression")]
 )

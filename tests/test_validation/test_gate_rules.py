@@ -102,6 +102,18 @@ def test_options_become_rules() -> None:
     ]
 
 
+def test_a_single_name_is_one_of_several() -> None:
+    one = make_rules(max_drop="1%", metrics="top1", precisions="int8")
+    assert one == make_rules(max_drop="1%", metrics=["top1"], precisions=["int8"])
+    assert [(rule.metric, rule.precisions) for rule in one] == [("top1", ("int8",))]
+
+
+@pytest.mark.parametrize("given", ["=1%", " = 1%"])
+def test_a_sign_without_a_figure_is_refused(given: str) -> None:
+    with pytest.raises(UsageError, match=r"--max-drop '.*' names no figure before the sign"):
+        make_rules(max_drop=given)
+
+
 def test_options_that_cannot_be_meant() -> None:
     with pytest.raises(UsageError, match=r"Unknown gate 'max_dorp'. Did you mean 'max_drop'\?"):
         make_rules(max_dorp=1)
