@@ -181,7 +181,7 @@ def check_writable(path: str | os.PathLike[str], sources: Iterable[str | os.Path
     """
     target = Path(path)
     for source in map(Path, sources):
-        if target.exists() and source.exists() and target.samefile(source):
+        if _same(target, source):
             raise UsageError(f"Output {target} is the input {source} itself. Choose another file.")
     if target.is_dir():
         raise OutputError(f"Cannot write {target}: it is a folder. Give a file's path.")
@@ -194,6 +194,14 @@ def check_writable(path: str | os.PathLike[str], sources: Iterable[str | os.Path
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"Cannot write {target}: no permission in {folder}. Choose another path.")
     return target
+
+
+def _same(first: Path, second: Path) -> bool:
+    """Whether both are there and one file, be it by a link."""
+    try:
+        return first.samefile(second)
+    except (OSError, ValueError):
+        return False
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:

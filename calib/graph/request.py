@@ -86,6 +86,7 @@ def make_job(
     network.refuse_quantized("Calibrate the float model that it was made from.")
     FeedBuilder(network.inputs, str(network.path))
     recipe, dataset = _opened(data, network, wanted)
+    _check_out(out, [] if recipe is None else _data_files(recipe))
     if wanted.workers is not None:
         dataset = _read_by(dataset, wanted.workers)
     seed = wanted.seed
@@ -111,6 +112,12 @@ def _files_of(model: Any, data: Any) -> list[Path]:
     elif isinstance(data, (str, os.PathLike)):
         found.append(Path(data))
     return found
+
+
+def _data_files(recipe: Recipe) -> list[Path]:
+    """Whatever the source of the samples names that may be a file: arrays, a list, annotations."""
+    values = recipe.source_of("calibration").model_dump().values()
+    return [recipe.data_root / value for value in values if isinstance(value, str)]
 
 
 def _check_out(out: str | os.PathLike[str] | None, sources: Sequence[Path]) -> None:
