@@ -139,6 +139,7 @@ def raise_opset(model: OnnxModel, least: int = QDQ_OPSET) -> tuple[onnx.ModelPro
 def _converted(model: OnnxModel, proto: onnx.ModelProto, least: int) -> tuple[onnx.ModelProto, list[str]]:
     """A prepared copy of the model in another opset, and notes on what was mended."""
     give_domain(proto)
+    _drop_idle_values(proto)
     resizing: list[str] = []
     try:
         converted = version_converter.convert_version(proto, least)
@@ -154,6 +155,16 @@ def _converted(model: OnnxModel, proto: onnx.ModelProto, least: int) -> tuple[on
     converted.ir_version = proto.ir_version
     take_domain(converted)
     return converted, resizing
+
+
+def _drop_idle_values(proto: onnx.ModelProto) -> None:
+    """Drops a Pad's value where its mode uses none: the converter fails on it."""
+    for node in all_nodes(proto.graph):
+        modes = [attribute.s for attribute in node.attribute if attribute.name == "mode"]
+        if node.op_type == "Pad" and is_standard(node) and modes and modes[0] != b"constant":
+            kept = [attribute for attribute in node.attribute if attribute.name != "value"]
+            del node.attribute[:]
+            node.attribute.extend(kept)
 
 
 def _refuse_other_meanings(model: OnnxModel, least: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calib.calibrators import CalibrationCache, make_calibrator, sidecar_path
+from calib.calibrators.cache_edit import with_header
 from calib.data import (
     Array,
     Dataset,
@@ -79,7 +80,8 @@ def make_job(
     if wanted.batch_size is not None and wanted.batch_size < 1:
         raise UsageError(f"Batch size must be at least 1, got {wanted.batch_size}.")
     options = {} if wanted.percentile is None else {"percentile": wanted.percentile}
-    CalibrationCache({}, make_calibrator(wanted.method, **options).algorithm, wanted.tensorrt)
+    algorithm = make_calibrator(wanted.method, **options).algorithm
+    with_header(CalibrationCache({}, algorithm), version=wanted.tensorrt)
     _check_out(out, _files_of(model, data))
     network = model if isinstance(model, OnnxModel) else load_model(model)
     _check_out(out, network.external_files)

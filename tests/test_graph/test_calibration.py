@@ -168,6 +168,7 @@ def test_odd_models_end_in_one_message(name: str, error: type[CalibError], messa
     [
         ({"method": "entropie"}, "Did you mean 'entropy'"),
         ({"tensorrt": "eight"}, "must look like 8.6.0"),
+        ({"tensorrt": "11.0.0"}, "reads no calibration cache.*calib quantize"),
         ({"batch_size": 0}, "Batch size must be at least 1, got 0"),
     ],
 )

@@ -82,3 +82,24 @@ def test_what_the_converter_cannot_read_is_said_in_one_message() -> None:
     )
     with pytest.raises(ModelError, match=r"m\.onnx has opset 11; .* converting it failed: Sparse tensors"):
         quantize_model(in_memory(proto), {"x": 0.03})
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "constant"])
+def test_a_pad_with_a_value_that_its_mode_does_not_use(mode: str) -> None:
+    """numpy pads alike; in opset 9 pads and value are attributes."""
+    proto = model(
+        [
+            node("Pad", ["x"], ["p"], mode=mode, pads=[0, 0, 1, 2, 0, 0, 1, 2], value=3.0),
+            node("Conv", ["p", "w"], ["y"]),
+        ],
+        {"x": [1, 1, 4, 4]},
+        {"y": [1, 1, 6, 8]},
+        {"w": np.full((1, 1, 1, 1), 2, np.float32)},
+        opset=9,
+    )
+    found = quantize_model(in_memory(proto), {"x": 0.05, "p": 0.05, "y": 0.1}).model.proto
+    values = samples(1, 1, 4, 4)
+    more = {"constant_values": 3} if mode == "constant" else {}
+    expected = 2 * np.pad(values, ((0, 0), (0, 0), (1, 1), (2, 2)), mode=mode, **more)  # type: ignore[call-overload]
+    # Half a step of the activation, twice.
+    np.testing.assert_allclose(run(found, values), expected, atol=0.051)
