@@ -292,8 +292,9 @@ def _sizes(graph: onnx.GraphProto) -> dict[str, tuple[int | None, ...]]:
 def drop_unused(graph: onnx.GraphProto) -> None:
     """Removes initializers that no node reads any more: axes that are attributes now."""
     used = {name for node in all_nodes(graph) for name in node.input} | {out.name for out in graph.output}
-    kept = [tensor for tensor in graph.initializer if tensor.name in used]
-    if len(kept) < len(graph.initializer):
-        dropped = [at for at, tensor in enumerate(graph.initializer) if tensor.name not in used]
-        for at in reversed(dropped):
-            del graph.initializer[at]
+    dropped = {tensor.name for tensor in graph.initializer} - used
+    # Listed among the inputs alone, one would have to be fed.
+    groups: tuple[Any, ...] = (graph.initializer, graph.input)
+    for group in groups:
+        for at in reversed([at for at, item in enumerate(group) if item.name in dropped]):
+            del group[at]

@@ -109,6 +109,15 @@ def test_axes_that_became_attributes_leave_no_weight_behind() -> None:
     assert [tensor.name for tensor in proto.graph.initializer] == ["b"]
 
 
+def test_axes_that_were_inputs_too_need_not_be_fed() -> None:
+    """Exporters may list each initializer among the inputs, as a value that can be given otherwise."""
+    proto = built([node("ReduceMean", ["x", "a"], ["y"], keepdims=0)], ["y"], a=np.int64([2, 3]))
+    proto.graph.input.append(helper.make_tensor_value_info("a", TensorProto.INT64, [2]))
+    lower_to_17(proto, "net")
+    assert [info.name for info in proto.graph.input] == ["x"]
+    np.testing.assert_allclose(run(proto)[0], X.mean((2, 3)), rtol=1e-5, atol=1e-6)
+
+
 def test_nodes_in_subgraphs_are_lowered_too() -> None:
     then = helper.make_graph(
         [node("ReduceMean", ["x", "a"], ["t"], name="inner")],
