@@ -31,7 +31,9 @@ from calib.wording import sentence
 __all__ = ["Pair", "QuantizedModel", "quantize", "quantize_model"]
 
 
-_UNUSABLE = "the scale of its input"
+_UNUSABLE = ("the scale of its input", "the scale of its float16 input")
+"""How reasons begin of a node whose input has a scale that cannot be used."""
+
 _NO_DAMAGE = ("zero", "subnormal")
 """What scales of tensors are that the calibration data leave at zero, or all but."""
 
@@ -132,7 +134,9 @@ def quantize(
         conv_transpose=conv_transpose,
     )
     if strict:
-        _refuse_misfit(network, fit, [left.reason for left in result.left_float if _UNUSABLE in left.reason])
+        _refuse_misfit(
+            network, fit, [left.reason for left in result.left_float if left.reason.startswith(_UNUSABLE)]
+        )
     if out is not None:
         write_model(result.model, out)
     return replace(result, notes=(*result.notes, *fit.faults, fit.summary))
