@@ -9,8 +9,9 @@ input that holds sizes of other tensors (a shape tensor) these are its values, a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any, TypeAlias
 
 from calib.errors import UsageError
@@ -131,11 +132,16 @@ def _parse(text: str, specs: Mapping[str, TensorSpec]) -> tuple[str, tuple[Shape
 
 
 def _triple(name: str, value: Sequence[int] | Sequence[Sequence[int]]) -> tuple[Shape, Shape, Shape]:
-    if all(isinstance(size, int) for size in value):
-        shape: Shape = tuple(int(size) for size in value)  # type: ignore[arg-type]
-        return shape, shape, shape
-    parts = [tuple(part) for part in value if not isinstance(part, int)]
-    if len(parts) != 3 or len(parts) != len(value):
+    entries: Sequence[Any] = value
+    try:
+        # Sizes that were computed may be numpy's integers.
+        if not any(isinstance(entry, Iterable) for entry in entries):
+            shape: Shape = tuple(map(index, entries))
+            return shape, shape, shape
+        parts = [tuple(map(index, entry)) for entry in entries]
+    except TypeError:
+        parts = []
+    if len(parts) != 3:
         raise UsageError(
             f"shapes of {name!r} must be one shape or (smallest, usual, largest), got {value!r}."
         )

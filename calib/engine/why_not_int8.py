@@ -15,6 +15,7 @@ from calib.calibrators import unusable_reason
 from calib.engine.fusion import node_label
 from calib.engine.inspector import UNKNOWN, EngineLayer
 from calib.graph.capability_table import APART, ELEMENTWISE, FLOAT_ONLY, LISTED_INT8
+from calib.graph.dependence import data_dependent_outputs
 from calib.graph.operators import FUSED, WEIGHTED, is_standard
 
 if TYPE_CHECKING:
@@ -112,9 +113,10 @@ class _Facts:
         self.has_model = model is not None
         nodes = () if model is None else tuple(model.proto.graph.node)
         self._nodes = {node_label(node): node for node in nodes}
-        made = [node.output[0] for node in nodes if node.op_type == "Constant"]
         held = [] if model is None else [tensor.name for tensor in model.proto.graph.initializer]
-        self.constants = {*made, *held}
+        moving = set() if model is None else set(data_dependent_outputs(model.proto.graph))
+        # What exporters compute from constants, such as a transposed weight, is one in the engine.
+        self.constants = {*held, *(name for node in nodes for name in node.output if name not in moving)}
         self.sources = {name: node.op_type for node in nodes for name in node.output}
         self.readers = {name: node.op_type for node in nodes for name in node.input}
         self.with_pairs = model is not None and bool(model.quantized_nodes)

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from calib.data import Array
 from calib.graph.dependence import data_dependent_outputs
-from calib.graph.graph_edit import FreshNames, drop_unread
+from calib.graph.graph_edit import FREE_INITIALIZERS, FreshNames, drop_unread
 from calib.graph.intake import OnnxModel
 from calib.graph.operators import WEIGHTED, is_quantized, is_standard
 from calib.graph.subgraphs import inner_graphs, names_read_inside
@@ -41,9 +41,6 @@ _RANDOM = (
 # Folding may not blow a model up: an Expand of one value stays what it is.
 _SMALL = 1 << 20
 _GROWTH = 2
-
-# Before, each initializer was an input of the graph as well.
-_FREE_INITIALIZERS = 4
 
 
 def computed_weights(graph: onnx.GraphProto) -> list[str]:
@@ -198,7 +195,7 @@ def _drop_dead(graph: onnx.GraphProto, candidates: Collection[str]) -> None:
 
 def _add(proto: onnx.ModelProto, values: Mapping[str, Array]) -> None:
     tensors = [numpy_helper.from_array(np.asarray(value, order="C"), name) for name, value in values.items()]
-    if proto.ir_version >= _FREE_INITIALIZERS:
+    if proto.ir_version >= FREE_INITIALIZERS:
         proto.graph.initializer.extend(tensors)
         return
     nodes = [helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in tensors]

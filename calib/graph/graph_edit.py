@@ -6,12 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import onnx
+from onnx import helper
 
 from calib.graph.subgraphs import inner_graphs, names_read_inside
 
-__all__ = ["FreshNames", "drop_unread"]
+__all__ = ["FREE_INITIALIZERS", "FreshNames", "declare_initializers", "drop_unread"]
 
 _HOLDERS = ("Constant", "Identity")
+
+FREE_INITIALIZERS = 4
+"""The first IR version whose initializers need not be inputs of the graph as well."""
 
 
 class FreshNames:
@@ -52,6 +56,22 @@ def drop_unread(graph: onnx.GraphProto, names: Iterable[str]) -> None:
         holders = [i for i, n in enumerate(graph.node) if n.op_type in _HOLDERS and n.output[0] in dead]
         dead = {name for i in holders for name in graph.node[i].input}
         _delete(graph.node, holders)
+
+
+def declare_initializers(proto: onnx.ModelProto) -> None:
+    """Lists initializers that were added among the graph's inputs, where the model's IR version wants that.
+
+    Args:
+        proto: The model, which is changed.
+    """
+    if proto.ir_version >= FREE_INITIALIZERS:
+        return
+    listed = {info.name for info in proto.graph.input}
+    proto.graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in proto.graph.initializer
+        if tensor.name not in listed
+    )
 
 
 def _delete(group: Any, indices: Sequence[int]) -> None:

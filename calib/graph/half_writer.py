@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from calib.graph.graph_edit import FreshNames, drop_unread
+from calib.graph.graph_edit import FreshNames, declare_initializers, drop_unread
 from calib.graph.half_constants import half_values, is_bound
 from calib.graph.half_graph import HalfGraph
 from calib.graph.half_plan import HalfPlan
@@ -62,6 +62,7 @@ class HalfWriter:
         graph.proto.graph.node.extend(self._written)
         self._retype_infos()
         drop_unread(graph.proto.graph, graph.constants.keys() & graph.readers.keys())
+        declare_initializers(graph.proto)
         return self._casts
 
     def _write(self, index: int, node: onnx.NodeProto) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from calib.errors import ModelError, first_names
+from calib.graph.graph_edit import FreshNames
 from calib.graph.operators import is_standard
 from calib.graph.subgraphs import all_nodes, inner_graphs
 from calib.graph.weights import constants
@@ -39,13 +41,25 @@ class _Refused(Exception):
     """Opset 17 has nothing that means the same."""
 
 
-def lower_to_17(proto: onnx.ModelProto, name: str, shapes: _Sizes | None = None) -> None:
+@dataclass(frozen=True)
+class _Known:
+    """What the rules may ask: sizes and types of tensors, and names that are free."""
+
+    sizes: _Sizes
+    types: Mapping[str, int]
+    fresh: Callable[[str], str]
+
+
+def lower_to_17(
+    proto: onnx.ModelProto, name: str, shapes: _Sizes | None = None, types: Mapping[str, int] | None = None
+) -> None:
     """Rewrites a model of a higher opset in place, as opset 17.
 
     Args:
         proto: The model.
         name: What it is called in messages.
         shapes: Tensor → sizes, beside those that the model states.
+        types: Tensor → element type; float32 where none is known.
 
     Raises:
         ModelError: A node has no form in opset 17; node and operator are named. The model defines functions.
@@ -53,7 +67,9 @@ def lower_to_17(proto: onnx.ModelProto, name: str, shapes: _Sizes | None = None)
     refuse_functions(proto, name, LOWEST_OPSET)
     entries = [entry for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     opset = max((entry.version for entry in entries), default=LOWEST_OPSET)
-    _Lowering(opset, name).graph(proto.graph, {}, {**(shapes or {}), **_sizes(proto.graph)})
+    sizes = {**(shapes or {}), **_sizes(proto.graph)}
+    known = _Known(sizes, types or {}, FreshNames(proto.graph).fresh)
+    _Lowering(opset, name).graph(proto.graph, {}, known)
     for entry in entries:
         entry.version = LOWEST_OPSET
 
@@ -84,16 +100,17 @@ class _Lowering:
         self._opset = opset
         self._name = name
 
-    def graph(self, graph: onnx.GraphProto, outer: _Constants, sizes: _Sizes) -> None:
+    def graph(self, graph: onnx.GraphProto, outer: _Constants, known: _Known) -> None:
         """Rewrites a graph and the subgraphs of its nodes."""
-        known = {**outer, **constants(graph)}
-        sizes = {**sizes, **{name: tuple(tensor.dims) for name, tensor in known.items()}}
+        held = {**outer, **constants(graph)}
+        sizes = {**known.sizes, **{name: tuple(tensor.dims) for name, tensor in held.items()}}
+        known = replace(known, sizes=sizes)
         lowered: list[onnx.NodeProto] = []
         for node in graph.node:
             for inner in inner_graphs(node):
-                self.graph(inner, known, {**sizes, **_sizes(inner)})
+                self.graph(inner, held, replace(known, sizes={**sizes, **_sizes(inner)}))
             try:
-                lowered.extend(self._lowered(node, known, sizes))
+                lowered.extend(self._lowered(node, held, known))
             except _Refused as error:
                 raise ModelError(
                     f"{self._name}: node {node.name or node.output[0]!r} ({node.op_type}) cannot be written "
@@ -104,15 +121,15 @@ class _Lowering:
         graph.node.extend(lowered)
         drop_unused(graph)
 
-    def _lowered(self, node: onnx.NodeProto, known: _Constants, sizes: _Sizes) -> Iterable[onnx.NodeProto]:
+    def _lowered(self, node: onnx.NodeProto, held: _Constants, known: _Known) -> Iterable[onnx.NodeProto]:
         """The nodes that mean in opset 17 what a node means in the model's."""
         if not is_standard(node):
             return [node]
         # ReduceSum has had its axes as an input since opset 13.
         if node.op_type.startswith("Reduce") and node.op_type != "ReduceSum":
-            return [_reduce(node, known)]
+            return [_reduce(node, held)]
         if node.op_type in _RULES:
-            return _RULES[node.op_type](node, sizes)
+            return _RULES[node.op_type](node, known)
         _check_form(node, self._opset)
         return [node]
 
@@ -161,7 +178,7 @@ def _reduce(node: onnx.NodeProto, known: _Constants) -> onnx.NodeProto:
     return node
 
 
-def _pad(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
+def _pad(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
     if len(node.input) > 3 and node.input[3]:
         raise _Refused("it names the axes that it pads")
     del node.input[3:]
@@ -170,24 +187,24 @@ def _pad(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
     return [node]
 
 
-def _split(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
+def _split(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
     parts = _attribute(node, "num_outputs", None)
     _remove(node, "num_outputs")
     if parts is None or (len(node.input) > 1 and node.input[1]):
         return [node]
-    shape = sizes.get(node.input[0])
+    shape = known.sizes.get(node.input[0])
     size = shape[_attribute(node, "axis", 0)] if shape else None
     if size is None:
         raise _Refused("it cuts an axis of unknown size")
     step = -(-size // parts)
     lengths = [max(0, min(step, size - step * part)) for part in range(parts)]
-    given = f"{node.output[0]}_split"
+    given = known.fresh(f"{node.output[0]}_split")
     value = numpy_helper.from_array(np.array(lengths, np.int64), given)
     node.input[:] = [node.input[0], given]
     return [helper.make_node("Constant", [], [given], name=given, value=value), node]
 
 
-def _resize(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
+def _resize(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
     if _attribute(node, "antialias", 0):
         raise _Refused("it is antialiased")
     if _attribute(node, "keep_aspect_ratio_policy", b"stretch") != b"stretch":
@@ -201,8 +218,8 @@ def _resize(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
     return [node]
 
 
-def _grid_sample(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
-    shape = sizes.get(node.input[0])
+def _grid_sample(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
+    shape = known.sizes.get(node.input[0])
     if shape is not None and len(shape) != 4:
         raise _Refused("it samples a volume")
     mode = {b"linear": "bilinear", b"cubic": "bicubic"}.get(_attribute(node, "mode", b"linear"))
@@ -212,23 +229,23 @@ def _grid_sample(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
     return [node]
 
 
-def _scatter(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
+def _scatter(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
     reduction = _attribute(node, "reduction", b"none")
     if reduction in (b"max", b"min"):
         raise _Refused(f"its reduction is {reduction.decode()!r}")
     return [node]
 
 
-def _mish(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
+def _mish(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
     """Mish(x) = x·tanh(softplus(x))."""
-    x, steps = node.input[0], _Steps(node)
+    x, steps = node.input[0], _Steps(node, known)
     steps.last("Mul", x, steps.add("Tanh", steps.add("Softplus", x)))
     return steps.nodes
 
 
-def _gelu(node: onnx.NodeProto, sizes: _Sizes) -> list[onnx.NodeProto]:
+def _gelu(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
     """Gelu(x) = x·(1 + erf(x/√2))/2, or its approximation x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2."""
-    x, steps = node.input[0], _Steps(node)
+    x, steps = node.input[0], _Steps(node, known)
     if _attribute(node, "approximate", b"none") == b"none":
         bent = steps.add("Erf", steps.add("Div", x, math.sqrt(2)))
     else:
@@ -243,16 +260,21 @@ class _Steps:
 
     Args:
         node: The node.
+        known: What is known of its graph.
     """
 
-    def __init__(self, node: onnx.NodeProto) -> None:
+    def __init__(self, node: onnx.NodeProto, known: _Known) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self._node = node
+        self._fresh = known.fresh
+        kind = known.types.get(node.input[0], onnx.TensorProto.FLOAT)
+        self._type = helper.tensor_dtype_to_np_dtype(kind)
 
     def add(self, kind: str, *inputs: str | float) -> str:
         """Adds a node, with constants where inputs are numbers, and returns its output."""
         step = f"{kind.lower()}_{len(self.nodes)}"
-        return self._add(kind, inputs, f"{self._node.output[0]}_{step}", f"{self._node.name}_{step}")
+        output, name = self._fresh(f"{self._node.output[0]}_{step}"), self._fresh(f"{self._node.name}_{step}")
+        return self._add(kind, inputs, output, name)
 
     def last(self, kind: str, *inputs: str | float) -> None:
         """Adds the node that makes what the whole makes."""
@@ -264,13 +286,13 @@ class _Steps:
         return output
 
     def _constant(self, value: float) -> str:
-        name = f"{self._node.output[0]}_constant_{len(self.nodes)}"
-        tensor = numpy_helper.from_array(np.array(value, np.float32), name)
+        name = self._fresh(f"{self._node.output[0]}_constant_{len(self.nodes)}")
+        tensor = numpy_helper.from_array(np.array(value, self._type), name)
         self.nodes.append(helper.make_node("Constant", [], [name], name=name, value=tensor))
         return name
 
 
-_RULES: Mapping[str, Callable[[onnx.NodeProto, _Sizes], list[onnx.NodeProto]]] = {
+_RULES: Mapping[str, Callable[[onnx.NodeProto, _Known], list[onnx.NodeProto]]] = {
     "Pad": _pad,
     "Split": _split,
     "Resize": _resize,
@@ -306,8 +328,9 @@ def _sizes(graph: onnx.GraphProto) -> dict[str, tuple[int | None, ...]]:
 def drop_unused(graph: onnx.GraphProto) -> None:
     """Removes initializers that no node reads any more: axes that are attributes now."""
     used = {name for node in all_nodes(graph) for name in node.input} | {out.name for out in graph.output}
-    kept = [tensor for tensor in graph.initializer if tensor.name in used]
-    if len(kept) < len(graph.initializer):
-        dropped = [at for at, tensor in enumerate(graph.initializer) if tensor.name not in used]
-        for at in reversed(dropped):
-            del graph.initializer[at]
+    dropped = {tensor.name for tensor in graph.initializer} - used
+    # Listed among the inputs alone, one would have to be fed.
+    groups: tuple[Any, ...] = (graph.initializer, graph.input)
+    for group in groups:
+        for at in reversed([at for at, item in enumerate(group) if item.name in dropped]):
+            del group[at]

@@ -74,7 +74,8 @@ def _lowered(model: OnnxModel, target: Target) -> tuple[onnx.ModelProto, list[st
             f"(torch.onnx.export(..., opset_version={most})), or choose another --target."
         )
     proto = model.edited()
-    lower_to_17(proto, str(model.path), infer_tensors(proto)[1])
+    types, shapes = infer_tensors(proto)
+    lower_to_17(proto, str(model.path), shapes, types)
     _check_types(model, proto)
     notes = [f"opset lowered from {model.opset} to {most}, the highest that {target.name} reads"]
     if proto.ir_version > _IR_OF_17:

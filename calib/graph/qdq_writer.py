@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from calib.calibrators.amax import amax_of
 from calib.data import Array
-from calib.graph.graph_edit import FreshNames, drop_unread
+from calib.graph.graph_edit import FreshNames, declare_initializers, drop_unread
 from calib.graph.graph_view import label
 from calib.graph.operators import WEIGHTED, adds_two, commutes
 from calib.graph.placement import Plan
@@ -65,6 +65,7 @@ class QdqWriter:
         float_weights: bool = False,
         half_scales: bool = False,
     ) -> None:
+        self._proto = proto
         self._graph = proto.graph
         self._float_weights = float_weights
         self._half_scales = half_scales
@@ -95,6 +96,7 @@ class QdqWriter:
         del self._graph.node[:]
         self._graph.node.extend(ordered)
         drop_unread(self._graph, {site.weight for site in plan.weights})
+        declare_initializers(self._proto)
         return pairs
 
     def _activation(

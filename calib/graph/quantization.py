@@ -31,9 +31,14 @@ from calib.wording import sentence
 __all__ = ["Pair", "QuantizedModel", "quantize", "quantize_model"]
 
 
-_UNUSABLE = "the scale of its input"
+_UNUSABLE = ("the scale of its input", "the scale of its float16 input")
+"""How reasons begin of a node whose input has a scale that cannot be used."""
+
 _NO_DAMAGE = ("zero", "subnormal")
 """What scales of tensors are that the calibration data leave at zero, or all but."""
+
+_HALF_WEIGHT = "is float16, not float32"
+"""How reasons end of a weight that the target has no scales for; tensors may have float16 in their names."""
 
 _OVERRULED = ("--attention int8", "--conv-transpose int8")
 """What reasons say of a node that the target alone leaves in float."""
@@ -130,7 +135,9 @@ def quantize(
         conv_transpose=conv_transpose,
     )
     if strict:
-        _refuse_misfit(network, fit, [left.reason for left in result.left_float if _UNUSABLE in left.reason])
+        _refuse_misfit(
+            network, fit, [left.reason for left in result.left_float if left.reason.startswith(_UNUSABLE)]
+        )
     if out is not None:
         write_model(result.model, out)
     return replace(result, notes=(*result.notes, *fit.faults, fit.summary))
@@ -246,7 +253,7 @@ def _why_nothing(plan: Plan, proto: onnx.ModelProto, cache: Mapping[str, float])
             f"{first.op} {first.node!r}: {first.reason}. Build it in FP16 (calib build --precision fp16), or "
             "quantize it for another --target."
         )
-    if all("float16" in left.reason for left in plan.left_float):
+    if all(left.reason.endswith(_HALF_WEIGHT) for left in plan.left_float):
         return (
             f"{first.op} {first.node!r}: {first.reason}. Give the float32 model, of which the "
             "builder's flag makes FP16, or choose --target tensorrt-10 or later, which read float16 scales."

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from calib.graph.graph_edit import FreshNames
+from calib.graph.graph_edit import FreshNames, declare_initializers
 from calib.graph.subgraphs import all_graphs
 
 __all__ = ["has_shape_ranges", "split_shape_ranges"]
@@ -33,7 +33,9 @@ def split_shape_ranges(proto: onnx.ModelProto) -> int:
         The number of nodes that were split.
     """
     fresh = FreshNames(proto.graph)
-    return sum(_split(graph, fresh) for graph in all_graphs(proto.graph))
+    count = sum(_split(graph, fresh) for graph in all_graphs(proto.graph))
+    declare_initializers(proto)
+    return count
 
 
 def _split(graph: onnx.GraphProto, fresh: FreshNames) -> int:

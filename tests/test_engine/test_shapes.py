@@ -50,6 +50,8 @@ def test_a_dynamic_batch_has_a_default_that_is_told() -> None:
         (["1x3x8x8:2x3x8x8:4x3x8x8"], "image:1x3x8x8:2x3x8x8:4x3x8x8"),
         ({"image": (4, 3, 8, 8)}, "image:4x3x8x8"),
         ({"image": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))}, "image:1x3x8x8:2x3x8x8:4x3x8x8"),
+        ({"image": (np.int64(4), 3, 8, 8)}, "image:4x3x8x8"),
+        ({"image": np.array([[1, 3, 8, 8], [2, 3, 8, 8], [4, 3, 8, 8]])}, "image:1x3x8x8:2x3x8x8:4x3x8x8"),
     ],
 )
 def test_shapes_that_are_given(shapes: Any, expected: str) -> None:
@@ -85,6 +87,7 @@ def test_names_may_hold_colons() -> None:
         (IMAGE, ["image:0x3x8x8"], "expected 1 ≤ smallest ≤ usual ≤ largest, got 0, 0, 0"),
         (IMAGE, ["image:1x3x8x8", "image:2x3x8x8"], "gives input 'image' twice"),
         (IMAGE, {"image": ((1, 3, 8, 8), (2, 3, 8, 8))}, "must be one shape or"),
+        (IMAGE, {"image": (4.0, 3, 8, 8)}, "must be one shape or"),
     ],
 )
 def test_shapes_that_cannot_be_meant(net: OnnxModel, shapes: Any, message: str) -> None:

@@ -147,6 +147,20 @@ def test_a_product_of_two_activations() -> None:
     assert one(pointwise("c", FP32, FP32), weighted, scales).kind == FASTER
 
 
+def test_what_is_computed_from_constants_needs_no_scale() -> None:
+    """PyTorch's exporter transposes a large Linear's weight in the graph; others shape a bias there."""
+    network = model(
+        helper.make_node("Transpose", ["w"], ["turned"], name="turn"),
+        helper.make_node("MatMul", ["x", "turned"], ["p"], name="product"),
+        helper.make_node("Reshape", ["b", "size"], ["row"], name="row"),
+        helper.make_node("Add", ["p", "row"], ["y"], name="sum"),
+        held=("w", "b", "size"),
+    )
+    raw = pointwise("product + sum", FP32, FP32, ("product", "sum"))
+    assert one(raw, network, {"x": 0.1, "p": 0.1, "y": 0.1}).kind == FASTER
+    assert one(raw, network, {"p": 0.1, "y": 0.1}).reason == "no usable scale for a tensor: 'x'"
+
+
 INTEGERS = "integers, shapes or comparisons, which are no INT8 work"
 MYELIN = (
     "a region that Myelin compiled as a whole, which TensorRT leaves in float where scales come from a cache"

@@ -10,7 +10,7 @@ from networks import conv_relu_gemm
 
 from calib.calibrators import CalibrationCache
 from calib.errors import CacheError, ModelError
-from calib.graph import OnnxModel, quantize
+from calib.graph import OnnxModel, convert_float16, quantize
 
 NETWORK = OnnxModel(Path("m.onnx"), conv_relu_gemm())
 NAMES = ("x", "c1", "r1", "p1", "c2", "r2", "g", "f", "y")
@@ -54,6 +54,16 @@ def test_strict_refuses_a_scale_that_leaves_a_convolution_in_float(scale: float,
     assert (left.node, left.reason) == ("conv2", f"the scale of its input 'p1' is {reason}")
     with pytest.raises(CacheError, match=rf"does not fit m\.onnx\. .*{reason}.* Names: 9 matched"):
         quantize(NETWORK, cache_of(rows), strict=True)
+
+
+def test_strict_refuses_a_scale_that_float16_does_not_hold() -> None:
+    """float16 has steps of 2^-24: one is 1/32 of 2e-6, and a scale grew by as much."""
+    half = convert_float16(NETWORK, keep_io=False).model
+    rows = {**WHOLE, "r2_float32": 0.02, "g_float16": 0.02, "p1": 2e-6}
+    (left,) = quantize(half, cache_of(rows), target="tensorrt-11").left_float
+    assert left.node == "conv2"
+    with pytest.raises(CacheError, match=r"The scale of its float16 input 'p1' is 2e-06"):
+        quantize(half, cache_of(rows), target="tensorrt-11", strict=True)
 
 
 @pytest.mark.parametrize(("scale", "reason"), [(float("inf"), "infinite"), (float("nan"), "not a number")])

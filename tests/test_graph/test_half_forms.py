@@ -148,6 +148,24 @@ class TestForms:
         assert result.model.proto.ir_version == 3
         assert np.isfinite(run_half(result.model, x=samples(1, 3, 8, 8))[0]).all()
 
+    def test_a_constant_in_both_types_in_an_old_model(self) -> None:
+        """IR version 3 wants each initializer among the inputs, the second one of a constant as well."""
+        nodes = [
+            node("MatMul", ["x", "w"], ["s"]),
+            node("Exp", ["s"], ["e"]),
+            node("MatMul", ["e", "w"], ["y"]),
+        ]
+        proto = model(nodes, {"x": [2, 4]}, {"y": [2, 4]}, {"w": np.diag(np.float32([1, 2, 3, 4]))})
+        proto.ir_version = 3
+        proto.graph.input.append(onnx.helper.make_tensor_value_info("w", FLOAT, [4, 4]))
+        result = convert_float16(in_memory(proto), ranges={"x": 3.0, "s": 12.0, "e": 2e5, "y": 7e5})
+        assert (result.converted, len(result.kept)) == (1, 2)
+        onnx.checker.check_model(result.model.proto, full_check=True)
+        # 3·(1 … 4) are numbers of float16: e³·1 … e¹²·4.
+        expected = [np.exp(3.0), np.exp(6.0) * 2, np.exp(9.0) * 3, np.exp(12.0) * 4]
+        x = np.full((2, 4), 3, np.float32)
+        np.testing.assert_allclose(run_half(result.model, x=x)[0], [expected] * 2, rtol=1e-5)
+
     def test_nodes_without_names(self) -> None:
         proto = large_in_the_middle()
         for item in proto.graph.node:

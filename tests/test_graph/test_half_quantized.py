@@ -14,7 +14,7 @@ from networks import conv_relu_gemm, model, node, samples, weight
 from onnx import TensorProto, numpy_helper
 
 from calib.calibrators import CalibrationCache
-from calib.errors import UsageError
+from calib.errors import ModelError, UsageError
 from calib.graph import (
     PARTS,
     OnnxModel,
@@ -257,6 +257,28 @@ def test_scales_that_float16_does_not_hold_leave_a_float16_node_as_it_is() -> No
         "small": f"the scale of its float16 input 'a' is 7e-06, {coarse}",
         "tiny": f"its float16 weight 'tiny' is at most 0.0001, {coarse}",
     }
+
+
+@pytest.mark.parametrize(
+    ("scales", "target", "reason"),
+    [
+        ({"x_float16": 1e-9}, "tensorrt-11", "too coarse or too small.$"),
+        ({"y": 0.1}, "tensorrt-11", "no scale for its input 'x_float16'. Does the cache belong"),
+        ({"x_float16": 0.1}, "tensorrt-8.6", "'w' is float16, not float32. Give the float32 model"),
+    ],
+)
+def test_another_target_is_advised_only_where_its_scales_would_do(
+    scales: dict[str, float], target: str, reason: str
+) -> None:
+    proto = model(
+        [node("MatMul", ["x_float16", "w"], ["y"], name="only")],
+        {"x_float16": [2, 4]},
+        {"y": [2, 4]},
+        {"w": weight(4, 4).astype(np.float16)},
+        types={"x_float16": HALF, "y": HALF},
+    )
+    with pytest.raises(ModelError, match=reason):
+        quantize_model(in_memory(proto), scales, target=target)
 
 
 def test_float16_and_float32_parts_have_scales_of_their_own() -> None:

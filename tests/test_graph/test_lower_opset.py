@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from calib.errors import ModelError
 from calib.graph.lower_opset import lower_to_17
+from calib.graph.tensor_types import infer_tensors
 
 X = samples(2, 6, 5, 4, seed=4)
 GRID = np.tanh(samples(2, 3, 3, 2))
@@ -107,6 +108,15 @@ def test_axes_that_became_attributes_leave_no_weight_behind() -> None:
     )
     lower_to_17(proto, "net")
     assert [tensor.name for tensor in proto.graph.initializer] == ["b"]
+
+
+def test_axes_that_were_inputs_too_need_not_be_fed() -> None:
+    """Exporters may list each initializer among the inputs, as a value that can be given otherwise."""
+    proto = built([node("ReduceMean", ["x", "a"], ["y"], keepdims=0)], ["y"], a=np.int64([2, 3]))
+    proto.graph.input.append(helper.make_tensor_value_info("a", TensorProto.INT64, [2]))
+    lower_to_17(proto, "net")
+    assert [info.name for info in proto.graph.input] == ["x"]
+    np.testing.assert_allclose(run(proto)[0], X.mean((2, 3)), rtol=1e-5, atol=1e-6)
 
 
 def test_nodes_in_subgraphs_are_lowered_too() -> None:
@@ -214,6 +224,36 @@ def test_what_has_no_form_in_opset_17_is_named(
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     with pytest.raises(ModelError, match=message):
         lower_to_17(proto, "net")
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_constants_have_the_type_of_what_they_are_computed_with(approximate: str) -> None:
+    nodes = [
+        node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
+        node("Gelu", ["h"], ["g"], approximate=approximate),
+        node("Cast", ["g"], ["y"], to=TensorProto.FLOAT),
+    ]
+    proto = built(nodes, ["y"], 20)
+    before = run(proto)
+    lower_to_17(proto, "net", types=infer_tensors(proto)[0])
+    onnx.checker.check_model(proto, full_check=True)
+    # float16 has 11 bits, and a handful of steps round.
+    np.testing.assert_allclose(run(proto)[0], before[0], rtol=2**-8, atol=2**-8)
+
+
+def test_names_of_what_is_added_are_free() -> None:
+    nodes = [
+        node("Abs", ["x"], ["y_split"]),
+        node("Split", ["y_split"], ["y", "z"], axis=1, num_outputs=2),
+        node("Neg", ["x"], ["g_erf_1"]),
+        node("Gelu", ["g_erf_1"], ["g"]),
+    ]
+    proto = built(nodes, ["y", "z", "g"], 20)
+    before = run(proto)
+    lower_to_17(proto, "net")
+    onnx.checker.check_model(proto, full_check=True)
+    for now, then in zip(run(proto), before, strict=True):
+        np.testing.assert_allclose(now, then, rtol=1e-6, atol=1e-7)
 
 
 def test_functions_have_an_opset_of_their_own() -> None:

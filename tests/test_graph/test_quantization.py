@@ -411,3 +411,30 @@ def test_a_node_that_becomes_two_gives_its_name_once() -> None:
     assert len(names) == len(set(names))
     assert "soft" in names
     assert np.allclose(run(made.model, x=samples(2, 4)), run(in_memory(proto), x=samples(2, 4)), atol=0.05)
+
+
+def test_ir_version_3_lists_what_is_added_among_the_inputs() -> None:
+    """It knows no other initializers, whatever the opset."""
+    w = weight(8, 3, 1, 1)
+    proto = model(
+        [
+            node("Conv", ["x", "w"], ["c"], kernel_shape=[1, 1]),
+            node("Shape", ["c"], ["batch"], end=1),
+            node("Concat", ["batch", "rest"], ["size"], axis=0),
+            node("Reshape", ["c", "size"], ["y"]),
+        ],
+        {"x": ["n", 3, 4, 4]},
+        {"y": None},
+        {"w": w, "rest": np.array([-1], np.int64)},
+    )
+    proto.ir_version = 3
+    for tensor in proto.graph.initializer:
+        proto.graph.input.append(
+            onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
+    made = quantized(proto, ["x"], 0.03).model
+    onnx.checker.check_model(made.proto, full_check=True)
+    assert [spec.name for spec in made.inputs] == ["x"]
+    x = samples(2, 3, 4, 4)
+    products = np.einsum("oi,nihw->nohw", rounded_weight(w, 0)[:, :, 0, 0], rounded(x, 0.03))
+    np.testing.assert_allclose(run(made, x=x), products.reshape(2, -1), rtol=1e-4, atol=1e-5)
