@@ -57,6 +57,7 @@ def write_together(contents: Mapping[Path, bytes]) -> tuple[Path, ...]:
     target = Path()
     try:
         for target, content in contents.items():
+            _refuse_all_but_files(target)
             target.parent.mkdir(parents=True, exist_ok=True)
             staged[target] = _stage(target, content)
         for target, temporary in staged.items():
@@ -168,19 +169,28 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
         The same path.
 
     Raises:
-        OutputError: The path is a folder, or its folder cannot be created or written to.
+        OutputError: The path is a folder, a device or a pipe, or its folder cannot be created or written to.
     """
     target = Path(path)
-    if target.is_dir():
-        raise OutputError(f"Cannot write {target}: it is a folder. Give a file's path.")
+    _refuse_all_but_files(target)
     folder = target.parent
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir():
         raise OutputError(f"Cannot write {target}: {folder} is a file, not a folder. Choose another path.")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"Cannot write {target}: no permission in {folder}. Choose another path.")
+        raise OutputError(
+            f"Cannot write {target}: no permission in {folder.absolute()}. Choose another path."
+        )
     return target
+
+
+def _refuse_all_but_files(target: Path) -> None:
+    """Renaming puts a file in the place of what is there: of /dev/null too, for every program."""
+    if target.is_dir():
+        raise OutputError(f"Cannot write {target}: it is a folder. Give a file's path.")
+    if target.exists() and not target.is_file():
+        raise OutputError(f"Cannot write {target}: it is a device or a pipe. Give a file's path.")
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,31 @@ def test_check_writable_says_what_is_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="is a file, not a folder"):
         check_writable(tmp_path / "file" / "below")
+
+
+def test_missing_permission_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("calib.files.os.access", lambda *_: False)
+    with pytest.raises(OutputError, match=rf"Cannot write a: no permission in {re.escape(str(tmp_path))}\. "):
+        check_writable("a")
+
+
+def test_devices_pipes_and_folders_are_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    # By a link, so that a fault here replaces the link and not the machine's /dev/null.
+    (tmp_path / "null").symlink_to(os.devnull)
+    (tmp_path / "folder").mkdir()
+    other = "a device or a pipe"
+    for name, kind in (("pipe", other), ("null", other), ("folder", "a folder")):
+        message = rf"Cannot write .*{name}: it is {kind}\. Give a file's path"
+        for write in (check_writable, partial(write_bytes, content=b"1")):
+            with pytest.raises(OutputError, match=message):
+                write(tmp_path / name)
+        with pytest.raises(OutputError, match=message):
+            write_together({tmp_path / "first": b"1", tmp_path / name: b"2"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "null", "pipe"]
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "null").is_char_device()
 
 
 def test_sha256_is_the_usual_one(tmp_path: Path) -> None:
