@@ -8,12 +8,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from calib.errors import CalibError, OutputError
+from calib.errors import CalibError, OutputError, UsageError
 
 __all__ = [
+    "check_apart",
     "check_writable",
     "read_bounded",
     "read_bounded_text",
+    "same_file",
     "sha256_file",
     "write_bytes",
     "write_text",
@@ -191,6 +193,32 @@ def _refuse_all_but_files(target: Path) -> None:
         raise OutputError(f"Cannot write {target}: it is a folder. Give a file's path.")
     if target.exists() and not target.is_file():
         raise OutputError(f"Cannot write {target}: it is a device or a pipe. Give a file's path.")
+
+
+def check_apart(
+    out: str | os.PathLike[str], inputs: Mapping[str, str | os.PathLike[str] | None], option: str = "--out"
+) -> None:
+    """Refuses an output that would replace a file that the same command reads.
+
+    Args:
+        out: The file that is going to be written.
+        inputs: What it is, such as "recipe" → the file; None where there is none.
+        option: What the output is given by, for the message.
+
+    Raises:
+        UsageError: It is one of the inputs.
+    """
+    for what, source in inputs.items():
+        if source is not None and same_file(out, source):
+            raise UsageError(f"{option} {out} is the {what} itself. Choose another file.")
+
+
+def same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
+    """Whether two paths lead to one file, by links too; files that are not there are told by their paths."""
+    one, other = Path(first), Path(second)
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return one.resolve() == other.resolve()
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:

@@ -48,9 +48,12 @@ def fp16_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Convert a model to float16, but for what leaves its range: typed ONNX, as TensorRT 11 needs it."""
+    from calib.files import check_apart
     from calib.graph import convert_float16, load_model, sample_feeds
 
     written = out or model.with_suffix(".fp16.onnx")
+    if data is not None and Path(data).is_file():
+        check_apart(written, {"recipe": data})
     network = load_model(model)
     result = convert_float16(
         network,

@@ -12,6 +12,7 @@ from typing import Any
 
 from calib import __version__
 from calib.calibrators import CalibrationCache
+from calib.calibrators.provenance import cache_files
 from calib.engine.api import Api, load_api
 from calib.engine.build_request import BuildRequest
 from calib.engine.builder_run import BuildJob, BuiltPlan, run_builder
@@ -23,8 +24,7 @@ from calib.engine.shapes import InputRange, ShapesLike, resolve_shapes
 from calib.engine.sound_builds import avoidable_nodes, build_soundly
 from calib.engine.target_device import TargetDevice, open_target
 from calib.engine.timing_cache import TimingCache, timing_cache_path
-from calib.errors import UsageError
-from calib.files import check_writable
+from calib.files import check_apart, check_writable
 from calib.graph import OnnxModel, load_model
 
 __all__ = ["BuildRecord", "Engine", "build"]
@@ -101,7 +101,7 @@ def build(
         device=device,
         compute_capability=compute_capability,
     )
-    _check_out(out, model)
+    _check_out(out, model, cache)
     network = model if isinstance(model, OnnxModel) else load_model(model)
     scales = _scales(cache, calibrator)
     job = _Build(request, network, scales, not isinstance(model, OnnxModel), timing_cache, engine_cache)
@@ -109,13 +109,16 @@ def build(
     return engine if out is None else engine.save(out)
 
 
-def _check_out(out: str | os.PathLike[str] | None, model: str | os.PathLike[str] | OnnxModel) -> None:
+def _check_out(
+    out: str | os.PathLike[str] | None,
+    model: str | os.PathLike[str] | OnnxModel,
+    cache: str | os.PathLike[str] | CalibrationCache | None,
+) -> None:
     if out is None:
         return
-    target = check_writable(out)
+    check_writable(out)
     source = model.path if isinstance(model, OnnxModel) else Path(model)
-    if target.resolve() == source.resolve():
-        raise UsageError(f"--out {out} is the model itself. Choose another file.")
+    check_apart(out, {"model": source, **cache_files(cache)})
 
 
 def _scales(cache: str | os.PathLike[str] | CalibrationCache | None, calibrator: Any | None) -> Scales:

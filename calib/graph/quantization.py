@@ -11,8 +11,9 @@ import onnx
 
 from calib.calibrators import CalibrationCache, read_sidecar
 from calib.calibrators.amax import amax_of
+from calib.calibrators.provenance import cache_files
 from calib.errors import CacheError, ModelError, first_names
-from calib.files import check_writable
+from calib.files import check_apart, check_writable
 from calib.graph.cache_model import compare_names, lint_provenance, name_faults
 from calib.graph.explanation import Explanation, explain_float, explanation_notes
 from calib.graph.external import check_model_path, write_model
@@ -111,6 +112,7 @@ def quantize(
     find_target(target)
     if out is not None:
         check_writable(out)
+        check_apart(out, cache_files(cache))
     network = model if isinstance(model, OnnxModel) else load_model(model)
     scales = cache if isinstance(cache, CalibrationCache) else CalibrationCache.read(cache)
     if out is not None:

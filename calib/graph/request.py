@@ -20,7 +20,7 @@ from calib.data import (
 )
 from calib.data.selection import pick
 from calib.errors import UsageError
-from calib.files import check_writable
+from calib.files import check_apart, check_writable
 from calib.graph.feeds import FeedBuilder
 from calib.graph.intake import OnnxModel, load_model
 from calib.graph.job import CalibrationJob
@@ -82,9 +82,15 @@ def make_job(
         check_writable(out)
         check_writable(sidecar_path(out))
     network = model if isinstance(model, OnnxModel) else load_model(model)
+    if out is not None:
+        check_apart(out, {"model": network.path})
+        for weights in network.external_files:
+            check_apart(out, {"model's file of weights": weights})
     network.refuse_quantized("Calibrate the float model that it was made from.")
     FeedBuilder(network.inputs, str(network.path))
     recipe, dataset = _opened(data, network, wanted)
+    if out is not None and recipe is not None:
+        check_apart(out, {"recipe": recipe.path})
     if wanted.workers is not None:
         dataset = _read_by(dataset, wanted.workers)
     seed = wanted.seed
