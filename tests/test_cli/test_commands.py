@@ -138,6 +138,20 @@ BAD: dict[str, tuple[list[str], str]] = {
         "--target 'tensorrt-9' is unknown. Did you mean 'tensorrt-",
     ),
     "no such model": (["calibrate", "gone.onnx", "--data", "mine.yaml"], "No such model: gone.onnx"),
+    **{
+        f"{command[0]} of the working folder": (
+            command,
+            "calib: . is a folder. Give the path of an .onnx file.",
+        )
+        for command in (
+            ["calibrate", ".", "--data", "mine.yaml"],
+            ["calibrate", ".", "--data", "mine.yaml", "--shard", "1/2"],
+            ["quantize", ".", "--cache", "m.cache"],
+            ["fp16", "."],
+            ["build", "."],
+            ["validate", ".", "--data", "mine.yaml", "--precisions", "fp32"],
+        )
+    },
     "not an ONNX file": (["calibrate", "mine.yaml", "--data", "mine.yaml"], "mine.yaml is not an ONNX model"),
     "no data inputs": (
         ["calibrate", str(REAL / "models/identity_with_initializer.onnx"), "--data", "mine.yaml"],
