@@ -110,6 +110,8 @@ def calibrate_command(
     if shard is not None:
         if shards != 1:
             raise UsageError("Give --shards to run all shards here, or --shard to run one; not both.")
+        if assess:
+            raise UsageError("--assess and --shard cannot be combined: one shard does not tell of all.")
         target = out or beside(model, f".shard-{shard.replace('/', 'of')}.npz")
         counted = calibrate_shard(model, data, shard, target, grids_of=grids_of, **options)
         typer.echo(_shard_text(counted, target, as_json))

@@ -76,6 +76,8 @@ def make_job(
     """
     if wanted.batch_size is not None and wanted.batch_size < 1:
         raise UsageError(f"Batch size must be at least 1, got {wanted.batch_size}.")
+    if wanted.threads is not None and wanted.threads < 1:
+        raise UsageError(f"Threads must be at least 1, got {wanted.threads}.")
     options = {} if wanted.percentile is None else {"percentile": wanted.percentile}
     CalibrationCache({}, make_calibrator(wanted.method, **options).algorithm, wanted.tensorrt)
     if out is not None:

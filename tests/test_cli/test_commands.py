@@ -187,6 +187,18 @@ BAD: dict[str, tuple[list[str], str]] = {
         ["calibrate", "m.onnx", "--data", "mine.yaml", "--shard", "3/2"],
         "--shard must read like 2/4",
     ),
+    "shard and assessment": (
+        ["calibrate", "m.onnx", "--data", "mine.yaml", "--shard", "1/1", "--assess"],
+        "--assess and --shard cannot be combined",
+    ),
+    "no threads": (
+        ["calibrate", "m.onnx", "--data", "mine.yaml", "--threads", "0"],
+        "Threads must be at least 1, got 0.",
+    ),
+    "fewer threads than none": (
+        ["calibrate", "m.onnx", "--data", "mine.yaml", "--shard", "1/1", "--threads", "-3"],
+        "Threads must be at least 1, got -3.",
+    ),
     "no such object": (["calibrate", "m.onnx", "--data", "no_such_module:load"], "no_such_module"),
     "no such cache": (["quantize", "m.onnx", "--cache", "gone.cache"], "gone.cache: no such file"),
     "no cache": (["quantize", "m.onnx", "--cache", "mine.yaml"], "is not a calibration cache"),
