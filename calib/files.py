@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import tempfile
@@ -157,6 +158,8 @@ def read_bounded_text(
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
+        if b"\0" in content and not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise error(f"{os.fspath(path)} is not a {what}: it is no text. {advice}".rstrip()) from fault
         line = content.count(b"\n", 0, fault.start) + 1
         raise error(f"{os.fspath(path)}, line {line}: not UTF-8 text. Save it as UTF-8.") from fault
 

@@ -172,3 +172,12 @@ class TestReadingWithinBounds:
         (tmp_path / "f").write_bytes(b"a\nb\n\xff\n")
         with pytest.raises(DatasetError, match=r"f, line 3: not UTF-8 text\. Save it as UTF-8\."):
             read_bounded_text(tmp_path / "f", "list", DatasetError)
+
+    def test_binary_files_are_told_from_text_that_is_saved_otherwise(self, tmp_path: Path) -> None:
+        # The first bytes of an ONNX model: field 1 (ir_version) is 7, field 2 is the producer's name.
+        (tmp_path / "f").write_bytes(b"\x08\x07\x12\x02\xc3\x00")
+        with pytest.raises(DatasetError, match=r"f is not a recipe: it is no text\. Give a YAML file\.$"):
+            read_bounded_text(tmp_path / "f", "recipe", DatasetError, advice="Give a YAML file.")
+        (tmp_path / "f").write_text("schema: 1", encoding="utf-16")
+        with pytest.raises(DatasetError, match=r"f, line 1: not UTF-8 text\. Save it as UTF-8\."):
+            read_bounded_text(tmp_path / "f", "recipe", DatasetError)
