@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from calib.errors import CalibError, OutputError, UsageError
 
 __all__ = [
+    "check_apart",
     "check_writable",
     "read_bounded",
     "read_bounded_text",
+    "same_file",
     "sha256_file",
     "write_bytes",
     "write_text",
@@ -57,7 +60,7 @@ def write_together(contents: Mapping[Path, bytes]) -> tuple[Path, ...]:
     target = Path()
     try:
         for target, content in contents.items():
-            _refuse_device(target)
+            _refuse_all_but_files(target)
             target.parent.mkdir(parents=True, exist_ok=True)
             staged[target] = _stage(target, content)
         for target, temporary in staged.items():
@@ -68,12 +71,6 @@ def write_together(contents: Mapping[Path, bytes]) -> tuple[Path, ...]:
         for temporary in staged.values():
             temporary.unlink(missing_ok=True)
     return tuple(staged)
-
-
-def _refuse_device(target: Path) -> None:
-    """Refuses what the new file would replace though it is no file, such as /dev/null."""
-    if target.exists() and not target.is_file() and not target.is_dir():
-        raise OutputError(f"Cannot write {target}: it is no regular file. Choose another path.")
 
 
 def _stage(target: Path, content: bytes) -> Path:
@@ -161,45 +158,72 @@ def read_bounded_text(
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
+        if b"\0" in content and not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise error(f"{os.fspath(path)} is not a {what}: it is no text. {advice}".rstrip()) from fault
         line = content.count(b"\n", 0, fault.start) + 1
         raise error(f"{os.fspath(path)}, line {line}: not UTF-8 text. Save it as UTF-8.") from fault
 
 
-def check_writable(path: str | os.PathLike[str], sources: Iterable[str | os.PathLike[str]] = ()) -> Path:
+def check_writable(path: str | os.PathLike[str]) -> Path:
     """Refuses an output path that cannot be written, before hours are spent on its content.
 
     Args:
         path: The file that is going to be written.
-        sources: Files that are read and must not be replaced.
 
     Returns:
         The same path.
 
     Raises:
-        UsageError: The path is one of the sources.
-        OutputError: The path is a folder or a device, or its folder cannot be created or written to.
+        OutputError: The path is a folder, a device or a pipe, or its folder cannot be created or written to.
     """
     target = Path(path)
-    for source in map(Path, sources):
-        if _same(target, source):
-            raise UsageError(f"Output {target} is the input {source} itself. Choose another file.")
-    if target.is_dir():
-        raise OutputError(f"Cannot write {target}: it is a folder. Give a file's path.")
-    _refuse_device(target)
+    _refuse_all_but_files(target)
     folder = target.parent
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir():
         raise OutputError(f"Cannot write {target}: {folder} is a file, not a folder. Choose another path.")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"Cannot write {target}: no permission in {folder}. Choose another path.")
+        raise OutputError(
+            f"Cannot write {target}: no permission in {folder.absolute()}. Choose another path."
+        )
     return target
 
 
-def _same(first: Path, second: Path) -> bool:
-    """Whether both are there and one file, be it by a link."""
+def _refuse_all_but_files(target: Path) -> None:
+    """Renaming puts a file in the place of what is there: of /dev/null too, for every program."""
+    if target.is_dir():
+        raise OutputError(f"Cannot write {target}: it is a folder. Give a file's path.")
+    if target.exists() and not target.is_file():
+        raise OutputError(f"Cannot write {target}: it is a device or a pipe. Give a file's path.")
+
+
+def check_apart(
+    out: str | os.PathLike[str], inputs: Mapping[str, str | os.PathLike[str] | None], option: str = "--out"
+) -> None:
+    """Refuses an output that would replace a file that the same command reads.
+
+    Args:
+        out: The file that is going to be written.
+        inputs: What it is, such as "recipe" → the file; None where there is none.
+        option: What the output is given by, for the message.
+
+    Raises:
+        UsageError: It is one of the inputs.
+    """
+    for what, source in inputs.items():
+        if source is not None and same_file(out, source):
+            raise UsageError(f"{option} {out} is the {what} itself. Choose another file.")
+
+
+def same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
+    """Whether two paths lead to one file, by links too; files that are not there are told by their paths."""
+    one, other = Path(first), Path(second)
     try:
-        return first.samefile(second)
+        if one.exists() and other.exists():
+            return one.samefile(other)
+        return one.resolve() == other.resolve()
+    # No name of a file, such as text of a recipe that is none.
     except (OSError, ValueError):
         return False
 

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from calib.errors import CacheError, DatasetError, OutputError, UsageError, ValidationError
+from calib.errors import CacheError, DatasetError, OutputError, ValidationError
 from calib.files import (
     check_writable,
     read_bounded,
@@ -111,6 +113,31 @@ def test_check_writable_says_what_is_in_the_way(tmp_path: Path) -> None:
         check_writable(tmp_path / "file" / "below")
 
 
+def test_missing_permission_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("calib.files.os.access", lambda *_: False)
+    with pytest.raises(OutputError, match=rf"Cannot write a: no permission in {re.escape(str(tmp_path))}\. "):
+        check_writable("a")
+
+
+def test_devices_pipes_and_folders_are_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    # By a link, so that a fault here replaces the link and not the machine's /dev/null.
+    (tmp_path / "null").symlink_to(os.devnull)
+    (tmp_path / "folder").mkdir()
+    other = "a device or a pipe"
+    for name, kind in (("pipe", other), ("null", other), ("folder", "a folder")):
+        message = rf"Cannot write .*{name}: it is {kind}\. Give a file's path"
+        for write in (check_writable, partial(write_bytes, content=b"1")):
+            with pytest.raises(OutputError, match=message):
+                write(tmp_path / name)
+        with pytest.raises(OutputError, match=message):
+            write_together({tmp_path / "first": b"1", tmp_path / name: b"2"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "null", "pipe"]
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "null").is_char_device()
+
+
 def test_sha256_is_the_usual_one(tmp_path: Path) -> None:
     # The SHA-256 of "abc", FIPS 180-2, appendix B.1.
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -146,27 +173,11 @@ class TestReadingWithinBounds:
         with pytest.raises(DatasetError, match=r"f, line 3: not UTF-8 text\. Save it as UTF-8\."):
             read_bounded_text(tmp_path / "f", "list", DatasetError)
 
-
-def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
-    model = write_text(tmp_path / "m.onnx", "model")
-    (tmp_path / "link").symlink_to(model)
-    for path in (model, tmp_path / "." / "m.onnx", tmp_path / "link"):
-        with pytest.raises(UsageError, match=r"Output .* is the input .*m\.onnx itself"):
-            check_writable(path, [tmp_path / "gone", model])
-    assert check_writable(tmp_path / "new", [model, "x" * 999, "\0"]) == tmp_path / "new"
-
-
-@pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_what_is_no_file_is_not_replaced_by_one(kind: str, tmp_path: Path) -> None:
-    """Where one may write in its folder, as root in /dev, renaming would do away with it."""
-    place = tmp_path / kind
-    if kind == "pipe":
-        os.mkfifo(place)
-    else:
-        place.symlink_to("/dev/null")
-    with pytest.raises(OutputError, match="it is no regular file"):
-        check_writable(place)
-    with pytest.raises(OutputError, match="it is no regular file"):
-        write_text(place, "x")
-    assert not place.is_file()
-    assert list(tmp_path.iterdir()) == [place]
+    def test_binary_files_are_told_from_text_that_is_saved_otherwise(self, tmp_path: Path) -> None:
+        # The first bytes of an ONNX model: field 1 (ir_version) is 7, field 2 is the producer's name.
+        (tmp_path / "f").write_bytes(b"\x08\x07\x12\x02\xc3\x00")
+        with pytest.raises(DatasetError, match=r"f is not a recipe: it is no text\. Give a YAML file\.$"):
+            read_bounded_text(tmp_path / "f", "recipe", DatasetError, advice="Give a YAML file.")
+        (tmp_path / "f").write_text("schema: 1", encoding="utf-16")
+        with pytest.raises(DatasetError, match=r"f, line 1: not UTF-8 text\. Save it as UTF-8\."):
+            read_bounded_text(tmp_path / "f", "recipe", DatasetError)

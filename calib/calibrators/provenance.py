@@ -12,7 +12,15 @@ from calib.calibrators.cache import CalibrationCache
 from calib.errors import CacheError
 from calib.files import read_bounded, write_together
 
-__all__ = ["SIDECAR_SCHEMA", "Origin", "Sidecar", "read_sidecar", "sidecar_path", "write_with_sidecar"]
+__all__ = [
+    "SIDECAR_SCHEMA",
+    "Origin",
+    "Sidecar",
+    "cache_files",
+    "read_sidecar",
+    "sidecar_path",
+    "write_with_sidecar",
+]
 
 SIDECAR_SCHEMA = 1
 
@@ -112,6 +120,13 @@ class Sidecar(Origin):
     batches_asked: int
     batches_used: int
     zero_tensors: tuple[str, ...]
+
+
+def cache_files(cache: object) -> dict[str, Path]:
+    """The files of a cache that is given by its path, by what they are; of any other none."""
+    if not isinstance(cache, (str, os.PathLike)):
+        return {}
+    return {"calibration cache": Path(cache), "calibration cache's provenance": sidecar_path(cache)}
 
 
 def sidecar_path(cache: str | os.PathLike[str]) -> Path:

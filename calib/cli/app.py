@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,6 +37,7 @@ EXIT_FAILED_GATE = 1
 EXIT_ERROR = 2
 _EXIT_INTERRUPTED = 130
 _INTERRUPTED = "calib: interrupted"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 app = make_app(
     "INT8 calibration and accuracy validation for TensorRT.",
@@ -118,6 +122,7 @@ app.add_typer(cache_app, name="cache", short_help="Show, check, compare and edit
 
 def main() -> None:
     """Runs ``calib``. Exit status: 0 done, 1 a gate failed, 2 usage, data or environment error."""
+    _ready_streams()
     try:
         app()
     except CalibError as error:
@@ -130,8 +135,32 @@ def main() -> None:
         # typer makes this of a KeyboardInterrupt, and says nothing.
         if ended.code == _EXIT_INTERRUPTED:
             print(_INTERRUPTED, file=sys.stderr)  # noqa: T201
+        # typer and rich make 1 of a broken pipe, which here means a failed gate.
+        if isinstance(ended.__context__, BrokenPipeError):
+            sys.exit(EXIT_ERROR)
         raise
     except BrokenPipeError:
         # The reader of a pipe (head, less) went away; nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(EXIT_ERROR)
+    except OSError as error:
+        # Files are written by calib.files, whose errors are CalibErrors: this is what was printed.
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        _drop_output()
+        print(f"calib: Cannot write to standard output: {error.strerror}. Free space there.", file=sys.stderr)  # noqa: T201
+        sys.exit(EXIT_ERROR)
+
+
+def _ready_streams() -> None:
+    """Neither a locale without our signs nor a file's name that is no text ends a command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if sys.stderr is None:
+        # Opened to stay: a file that gets the number of standard error would be written into.
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+
+
+def _drop_output() -> None:
+    """Nothing more is written, at the end of the interpreter neither."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calib.cli.groups import beside
+
 if TYPE_CHECKING:
     from calib.engine import Engine
 
@@ -106,7 +108,7 @@ def build_command(
             model,
             precision=precision,
             cache=cache,
-            out=out or model.with_suffix(".engine"),
+            out=out or beside(model, ".engine"),
             shapes=shapes or (),
             level=level,
             workspace_mib=workspace,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calib.cli.groups import beside
 from calib.wording import counted
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def calibrate_command(
 
         options |= {"tensorrt": tensorrt, "shard": shard, "grids_of": grids_of, "assess": assess or None}
         options["shards"] = None if shards == 1 else shards
-        target = out or model.with_suffix(".cache")
+        target = out or beside(model, ".cache")
         typer.echo(run_natively(model, data, target, device, options, as_json=as_json))
         return
     if device:
@@ -109,13 +110,15 @@ def calibrate_command(
     if shard is not None:
         if shards != 1:
             raise UsageError("Give --shards to run all shards here, or --shard to run one; not both.")
-        target = out or model.with_suffix(f".shard-{shard.replace('/', 'of')}.npz")
+        if assess:
+            raise UsageError("--assess and --shard cannot be combined: one shard does not tell of all.")
+        target = out or beside(model, f".shard-{shard.replace('/', 'of')}.npz")
         counted = calibrate_shard(model, data, shard, target, grids_of=grids_of, **options)
         typer.echo(_shard_text(counted, target, as_json))
         return
     if grids_of is not None:
         raise UsageError("--grids-of goes with --shard.")
-    target = out or model.with_suffix(".cache")
+    target = out or beside(model, ".cache")
     result = calibrate(model, data, out=target, shards=shards, assess=assess, **options)
     typer.echo(result_json(result) if as_json else result_text(result))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calib.errors import UsageError
-from calib.files import check_writable, write_text
+from calib.files import check_apart, check_writable, write_text
 
 if TYPE_CHECKING:
     from calib.validation import CheckReport
@@ -115,8 +115,7 @@ def check_command(
     }
     rebuilds = tuple(noise or ())
     _refuse_gate_file(results)
-    for path in filter(None, (junit, markdown)):
-        check_writable(path, filter(None, (results, baseline, gates)))
+    _check_outputs(junit, markdown, {"results file": results, "baseline": baseline, "gates file": gates})
     if update_baseline:
         stated = gates is not None or any(value is not None for value in thresholds.values())
         report = _update(results, baseline, rebuilds, options if stated else None)
@@ -136,6 +135,15 @@ def _refuse_gate_file(results: Path) -> None:
             f"{results} is a YAML file, and results are JSON: calib check RESULTS.json --gates {file} judges "
             f"results that are there; python -m pytest {file} judges those that the file names."
         )
+
+
+def _check_outputs(junit: Path | None, markdown: Path | None, inputs: dict[str, Path | None]) -> None:
+    for option, out in (("--junit", junit), ("--markdown", markdown)):
+        if out is not None:
+            check_writable(out)
+            check_apart(out, inputs, option)
+            # What the one wrote, the other would replace.
+            inputs = {**inputs, f"file of {option}": out}
 
 
 def _update(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calib.cli.groups import beside
 from calib.wording import counted
 
 if TYPE_CHECKING:
@@ -48,9 +49,12 @@ def fp16_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Convert a model to float16, but for what leaves its range: typed ONNX, as TensorRT 11 needs it."""
+    from calib.files import check_apart
     from calib.graph import convert_float16, load_model, sample_feeds
 
-    written = out or model.with_suffix(".fp16.onnx")
+    written = out or beside(model, ".fp16.onnx")
+    if data is not None and Path(data).is_file():
+        check_apart(written, {"recipe": data})
     network = load_model(model)
     result = convert_float16(
         network,

@@ -1,13 +1,16 @@
-"""What the command ``calib`` and its groups of sub-commands have in common."""
+"""What the command ``calib``, its sub-commands and their groups have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import typer
 
-__all__ = ["add_commands", "make_app"]
+from calib.errors import UsageError
+
+__all__ = ["add_commands", "beside", "make_app"]
 
 
 def make_app(text: str, **more: Any) -> typer.Typer:
@@ -40,3 +43,18 @@ def add_commands(
     for function, summary, example in commands:
         name = example.split()[0]
         app.command(name, short_help=summary, epilog=f"Example: {prefix} {example}")(function)
+
+
+def beside(model: Path, ending: str) -> Path:
+    """Where an output goes by default: the model's path with another ending.
+
+    Args:
+        model: The model.
+        ending: Such as ".cache".
+
+    Raises:
+        UsageError: It is the working folder or the root, which have no name to go by.
+    """
+    if not model.name:
+        raise UsageError(f"{model} is a folder. Give the path of an .onnx file.")
+    return model.with_suffix(ending)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calib.cli.groups import beside
 from calib.wording import counted
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def quantize_command(
     """Write the scales of a calibration cache into a model as Q/DQ nodes."""
     from calib.graph import quantize
 
-    written = out or model.with_suffix(".int8.onnx")
+    written = out or beside(model, ".int8.onnx")
     result = quantize(
         model,
         cache,

@@ -97,7 +97,8 @@ def read_document(path: Path, noun: str = "Recipe") -> tuple[Document, Mapping[s
 def _read_text(path: Path, noun: str) -> str:
     if path.is_dir():
         raise DatasetError(f"{noun} {path} is a folder: expected the path of a YAML file.")
-    return read_bounded_text(path, noun[0].lower() + noun[1:], DatasetError, limit=_MAX_BYTES)
+    what = noun[0].lower() + noun[1:]
+    return read_bounded_text(path, what, DatasetError, limit=_MAX_BYTES, advice="Give a YAML file.")
 
 
 def _explain(error: yaml.YAMLError) -> str:

@@ -27,8 +27,12 @@ _WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
 }
 
-# The parent's path first: calib itself may be found only through it.
-_START = "import sys; sys.path[:] = {path!r}; from calib.data.worker import main; main()"
+# Ctrl-C goes to every process of the terminal, and the parent decides what it means, while modules are still
+# read too. The parent's path before any of calib's: it may be found only through it.
+_START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "sys.path[:] = {path!r}; from calib.data.worker import main; main()"
+)
 
 
 def load_one(load: Load, index: int, sample_id: str) -> Sample:

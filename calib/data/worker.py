@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sys
 from queue import SimpleQueue
 from threading import Thread
@@ -19,8 +18,6 @@ __all__ = ["main"]
 
 def main() -> None:
     """Reads the samples that are asked for on standard input until it ends."""
-    # Ctrl-C goes to every process of the terminal; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     # What foreign code prints must not end up among the answers.
     os.dup2(2, 1)

@@ -12,6 +12,7 @@ from typing import Any
 
 from calib import __version__
 from calib.calibrators import CalibrationCache
+from calib.calibrators.provenance import cache_files
 from calib.engine.api import Api, load_api
 from calib.engine.build_request import BuildRequest
 from calib.engine.builder_run import BuildJob, BuiltPlan, run_builder
@@ -23,8 +24,7 @@ from calib.engine.shapes import InputRange, ShapesLike, resolve_shapes
 from calib.engine.sound_builds import avoidable_nodes, build_soundly
 from calib.engine.target_device import TargetDevice, open_target
 from calib.engine.timing_cache import TimingCache, timing_cache_path
-from calib.errors import UsageError
-from calib.files import check_writable
+from calib.files import check_apart, check_writable
 from calib.graph import OnnxModel, load_model
 from calib.wording import as_several
 
@@ -117,10 +117,9 @@ def _check_out(
 ) -> None:
     if out is None:
         return
-    target = check_writable(out, () if cache is None or isinstance(cache, CalibrationCache) else (cache,))
+    check_writable(out)
     source = model.path if isinstance(model, OnnxModel) else Path(model)
-    if target.resolve() == source.resolve():
-        raise UsageError(f"--out {out} is the model itself. Choose another file.")
+    check_apart(out, {"model": source, **cache_files(cache)})
 
 
 def _scales(cache: str | os.PathLike[str] | CalibrationCache | None, calibrator: Any | None) -> Scales:

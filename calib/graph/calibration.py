@@ -12,6 +12,7 @@ from calib.calibrators import Adequacy, MagnitudeCalibrator, assess
 from calib.calibrators.partial import read_partial
 from calib.data import Stream
 from calib.errors import UsageError
+from calib.files import check_apart
 from calib.graph.intake import OnnxModel
 from calib.graph.job import CalibrationJob, Counted, count_range, count_stream, first_grids, parse_shard
 from calib.graph.outcome import CalibrationResult, finish_partial
@@ -157,6 +158,7 @@ def calibrate_shard(
     """
     number, shards = parse_shard(shard)
     wanted = Request(method, percentile, samples, batch_size, seed, tensorrt, threads, workers)
+    check_apart(out, {"file of --grids-of": grids_of})
     job = make_job(model, data, wanted, out)
     if isinstance(job.dataset, Stream):
         raise UsageError("A reader is read in order: --shard needs a recipe or a dataset.")

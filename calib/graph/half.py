@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 
 import onnx
 
+from calib.calibrators.provenance import cache_files
 from calib.data import Array
 from calib.errors import ModelError, UsageError
-from calib.files import check_writable
+from calib.files import check_apart, check_writable
 from calib.graph.external import check_model_path, write_model
 from calib.graph.folding import computed_constants, fold_constants, state_constants
 from calib.graph.half_check import Feeds, HalfError, compare_half, observe
@@ -110,6 +111,7 @@ def convert_float16(
         raise UsageError(f"margin must be ≥ 1, got {margin}.")
     if out is not None:
         check_writable(out)
+        check_apart(out, cache_files(ranges))
     network = model if isinstance(model, OnnxModel) else load_model(model)
     if out is not None:
         check_model_path(out, network)

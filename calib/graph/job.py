@@ -109,9 +109,11 @@ class CalibrationJob:
         return self.batches * (number - 1) // shards, self.batches * number // shards
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
-        """The batches of a range."""
+        """The batches of a range; none of one that is empty, as where a killed run had counted all of it."""
         if isinstance(self.dataset, Stream):
             raise UsageError("A reader is read in order and whole: it has no ranges of batches.")
+        if start >= stop:
+            return iter(())
         samples = range(start * self._size, min(stop * self._size, len(self.dataset)))
         batches = asking_for_a_size(self.dataset.subset(samples).batches(self._size), self.model)
         return self._going_on(batches, self.dataset, samples.start) if self.dataset.state else batches

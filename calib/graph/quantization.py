@@ -9,10 +9,11 @@ from pathlib import Path
 
 import onnx
 
-from calib.calibrators import CalibrationCache, read_sidecar, sidecar_path
+from calib.calibrators import CalibrationCache, read_sidecar
 from calib.calibrators.amax import amax_of
+from calib.calibrators.provenance import cache_files
 from calib.errors import CacheError, ModelError, first_names
-from calib.files import check_writable
+from calib.files import check_apart, check_writable
 from calib.graph.cache_model import compare_names, lint_provenance, name_faults
 from calib.graph.explanation import Explanation, explain_float, explanation_notes
 from calib.graph.external import check_model_path, write_model
@@ -116,11 +117,11 @@ def quantize(
     find_target(target)
     if out is not None:
         check_writable(out)
+        check_apart(out, cache_files(cache))
     network = model if isinstance(model, OnnxModel) else load_model(model)
     scales = cache if isinstance(cache, CalibrationCache) else CalibrationCache.read(cache)
     if out is not None:
         check_model_path(out, network)
-        check_writable(out, () if isinstance(cache, CalibrationCache) else (cache, sidecar_path(cache)))
     fit = _fit(network, scales, None if isinstance(cache, CalibrationCache) else cache)
     if strict:
         _refuse_misfit(network, fit, fit.faults)

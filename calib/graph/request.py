@@ -23,7 +23,7 @@ from calib.data import (
 )
 from calib.data.selection import pick
 from calib.errors import UsageError
-from calib.files import check_writable
+from calib.files import check_apart, check_writable
 from calib.graph.feeds import FeedBuilder
 from calib.graph.intake import OnnxModel, load_model
 from calib.graph.job import CalibrationJob
@@ -79,16 +79,22 @@ def make_job(
     """
     if wanted.batch_size is not None and wanted.batch_size < 1:
         raise UsageError(f"Batch size must be at least 1, got {wanted.batch_size}.")
+    if wanted.threads is not None and wanted.threads < 1:
+        raise UsageError(f"Threads must be at least 1, got {wanted.threads}.")
     options = {} if wanted.percentile is None else {"percentile": wanted.percentile}
     algorithm = make_calibrator(wanted.method, **options).algorithm
     with_header(CalibrationCache({}, algorithm), version=wanted.tensorrt)
-    _check_out(out, _files_of(model, data))
+    _check_out(out)
     network = model if isinstance(model, OnnxModel) else load_model(model)
-    _check_out(out, network.external_files)
+    _check_out(
+        out,
+        [("model", network.path), *(("model's file of weights", path) for path in network.external_files)],
+    )
     network.refuse_quantized("Calibrate the float model that it was made from.")
     FeedBuilder(network.inputs, str(network.path))
     recipe, dataset = _opened(data, network, wanted)
-    _check_out(out, [] if recipe is None else _data_files(recipe))
+    if recipe is not None:
+        _check_out(out, [("recipe", recipe.path), *(("data", path) for path in _data_files(recipe))])
     if wanted.workers is not None:
         dataset = _read_by(dataset, wanted.workers)
     seed = wanted.seed
@@ -106,27 +112,18 @@ def make_job(
     )
 
 
-def _files_of(model: Any, data: Any) -> list[Path]:
-    """The files of the model and of the recipe, as they were given."""
-    found = [model.path if isinstance(model, OnnxModel) else Path(model)]
-    if isinstance(data, Recipe):
-        found.append(data.path)
-    elif isinstance(data, (str, os.PathLike)):
-        found.append(Path(data))
-    return found
-
-
 def _data_files(recipe: Recipe) -> list[Path]:
     """Whatever the source of the samples names that may be a file: arrays, a list, annotations."""
     values = recipe.source_of("calibration").model_dump().values()
     return [recipe.data_root / value for value in values if isinstance(value, str)]
 
 
-def _check_out(out: str | os.PathLike[str] | None, sources: Sequence[Path]) -> None:
+def _check_out(out: str | os.PathLike[str] | None, inputs: Sequence[tuple[str, Path]] = ()) -> None:
     """Refuses a cache that cannot be written, or that would replace what it is made from."""
-    if out is not None:
-        check_writable(out, sources)
-        check_writable(sidecar_path(out), sources)
+    for target in () if out is None else (out, sidecar_path(out)):
+        check_writable(target)
+        for what, source in inputs:
+            check_apart(target, {what: source})
 
 
 def sample_feeds(model: OnnxModel, data: Any, samples: int) -> list[dict[str, Array]]:

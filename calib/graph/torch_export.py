@@ -13,7 +13,7 @@ import onnx
 
 from calib.data import Array
 from calib.errors import ModelError, UsageError
-from calib.files import check_writable
+from calib.files import check_apart, check_writable
 from calib.graph.external import write_model
 from calib.graph.intake import PROTOBUF_LIMIT, OnnxModel
 from calib.graph.lower_opset import LOWEST_OPSET
@@ -139,7 +139,9 @@ def export(
     version = opset_for(chosen, opset)
     given = network_inputs(inputs)
     name = module_name(module)
-    path = Path(f"{name}.onnx") if out is None else check_writable(out, () if weights is None else (weights,))
+    path = Path(f"{name}.onnx") if out is None else check_writable(out)
+    if out is not None:
+        check_apart(out, {"file of weights": weights})
     network = load_module(module, arguments=arguments, weights=weights)
     job = _Export(network, given, dynamic, output_names, name)
     model = OnnxModel(path, job.proto(version, _source(module, weights)))

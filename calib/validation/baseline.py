@@ -20,10 +20,11 @@ from pydantic import ValidationError as _PydanticError
 
 from calib.errors import ValidationError
 from calib.files import read_bounded, write_text
+from calib.validation.file_faults import explain_faults, refuse_schema, stated_schema
 from calib.validation.metric_records import Draws
 from calib.validation.outcomes import hits_of, pack_hits
 from calib.validation.resampling import shortened
-from calib.validation.results import PrecisionRun, Results, explain_faults, read_results
+from calib.validation.results import PrecisionRun, Results, read_results
 from calib.validation.speed_records import Latency
 
 __all__ = [
@@ -325,6 +326,7 @@ def write_baseline(baseline: Baseline, path: str | os.PathLike[str]) -> Path:
 
 
 _ADAPTER = TypeAdapter(Baseline)
+_SCHEMA_WORDS = ("baseline", "Make it again with --update-baseline")
 
 
 def read_baseline(path: str | os.PathLike[str]) -> Baseline:
@@ -345,15 +347,13 @@ def _parse(content: bytes, source: Path) -> Baseline:
     try:
         baseline = _ADAPTER.validate_json(content)
     except _PydanticError as error:
+        # Another schema has other fields: that explains what is missing.
+        refuse_schema(stated_schema(content, "baseline_schema"), BASELINE_SCHEMA, str(source), *_SCHEMA_WORDS)
         raise ValidationError(
             f"{explain_faults(error, str(source), 'baseline')} "
             "Make it again with: calib check RESULTS.json --baseline FILE --update-baseline"
         ) from error
-    if baseline.baseline_schema != BASELINE_SCHEMA:
-        raise ValidationError(
-            f"{source} has baseline schema {baseline.baseline_schema}, this calib reads {BASELINE_SCHEMA}. "
-            "Make it again with --update-baseline, or use the calib version that wrote it."
-        )
+    refuse_schema(baseline.baseline_schema, BASELINE_SCHEMA, str(source), *_SCHEMA_WORDS)
     return baseline
 
 

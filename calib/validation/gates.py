@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from calib.errors import UsageError, ValidationError
-from calib.files import check_writable
+from calib.files import check_apart
 from calib.validation.baseline import Baseline, make_baseline, read_reference, write_baseline
 from calib.validation.changes import calmed, circumstances_since, compare_with_baseline
 from calib.validation.corrections import Correction
@@ -265,11 +265,14 @@ def update_baseline(
             how far they differ.
 
     Raises:
+        UsageError: The baseline is one of the results files.
         ValidationError: Nothing was measured, or values are not finite: no measure for others.
         UsageError: The baseline would replace the results.
         OutputError: The file cannot be written.
     """
-    check_writable(path, [one for one in (results, *noise) if not isinstance(one, Results)])
+    for one in (results, *noise):
+        if not isinstance(one, Results):
+            check_apart(path, {"results file": one}, "--baseline")
     found = _read(results)
     faults = [f"{one.name}: {one.reason}" for one in check_integrity(found) if one.verdict != "pass"]
     if faults:

@@ -79,7 +79,9 @@ def decide(p_value: float, p_worse: float, alpha: float) -> Decision:
 
 def _check(margin: float, alpha: float) -> None:
     if not (math.isfinite(margin) and 0 <= margin < 1):
-        raise UsageError(f"A margin is a share from 0 to below 1, such as 0.01 for one point; got {margin}.")
+        raise UsageError(
+            f"A margin is a share from 0 to below 1, such as 1% or 0.01 for one point; got {margin}."
+        )
     if not 0 < alpha < 0.5:
         raise UsageError(f"Alpha lies between 0 and 0.5, such as 0.05; got {alpha}.")
 

@@ -17,10 +17,10 @@ from pydantic import ValidationError as _PydanticError
 from calib.errors import ValidationError
 from calib.files import read_bounded, write_text
 from calib.validation.columns import ColumnGroup
+from calib.validation.file_faults import explain_faults, refuse_schema, stated_schema
 from calib.validation.metric_records import ClassFigure, Draws, Metric
 from calib.validation.peer_records import KernelDifference, RebuildRecord, SimulationDifference
 from calib.validation.speed_records import EngineRecord, Latency, LatencyPart, LatencyRatio, Telemetry
-from calib.wording import counted
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -42,7 +42,6 @@ __all__ = [
     "Results",
     "Telemetry",
     "WorstSample",
-    "explain_faults",
     "read_results",
     "write_results",
 ]
@@ -340,32 +339,20 @@ class Results:
         try:
             results = _ADAPTER.validate_json(text)
         except _PydanticError as error:
+            # Another schema has other fields: that explains what is missing.
+            refuse_schema(stated_schema(text, "schema"), SCHEMA_VERSION, source, *_SCHEMA_WORDS)
+            if stated_schema(text, "baseline_schema") is not None:
+                raise ValidationError(
+                    f"{source} is a baseline, not results. Give the results.json of calib validate; "
+                    "calib check takes this file as --baseline."
+                ) from error
             raise ValidationError(explain_faults(error, source, "results file")) from error
-        if results.schema != SCHEMA_VERSION:
-            raise ValidationError(
-                f"{source} has results schema {results.schema}, this calib reads {SCHEMA_VERSION}. "
-                "Run the validation again, or use the calib version that wrote it."
-            )
+        refuse_schema(results.schema, SCHEMA_VERSION, source, *_SCHEMA_WORDS)
         return results
 
 
 _ADAPTER = TypeAdapter(Results)
-
-
-def explain_faults(error: _PydanticError, source: str, what: str) -> str:
-    """Where a file differs from what it should be: the first fault, and how many there are.
-
-    Args:
-        error: What pydantic found.
-        source: The file.
-        what: What it should be: "results file".
-    """
-    first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the whole file"
-    return (
-        f"{source} is not a calib {what}: {place}: {first['msg']} "
-        f"({counted(error.error_count(), 'fault[s]')})."
-    )
+_SCHEMA_WORDS = ("results", "Run the validation again")
 
 
 def write_results(results: Results, path: str | os.PathLike[str]) -> Path:

@@ -89,7 +89,7 @@ def test_results_are_not_written_over(
     before = (tmp_path / "good.json").read_bytes()
     found = calib("check", "good.json", "--max-drop", "50%", *options)
     assert found.status == 2
-    assert "good.json is the input good.json itself. Choose another file." in found.err
+    assert "good.json is the results file itself. Choose another file." in found.err
     assert (tmp_path / "good.json").read_bytes() == before
 
 

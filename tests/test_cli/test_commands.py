@@ -138,6 +138,20 @@ BAD: dict[str, tuple[list[str], str]] = {
         "--target 'tensorrt-9' is unknown. Did you mean 'tensorrt-",
     ),
     "no such model": (["calibrate", "gone.onnx", "--data", "mine.yaml"], "No such model: gone.onnx"),
+    **{
+        f"{command[0]} of the working folder": (
+            command,
+            "calib: . is a folder. Give the path of an .onnx file.",
+        )
+        for command in (
+            ["calibrate", ".", "--data", "mine.yaml"],
+            ["calibrate", ".", "--data", "mine.yaml", "--shard", "1/2"],
+            ["quantize", ".", "--cache", "m.cache"],
+            ["fp16", "."],
+            ["build", "."],
+            ["validate", ".", "--data", "mine.yaml", "--precisions", "fp32"],
+        )
+    },
     "not an ONNX file": (["calibrate", "mine.yaml", "--data", "mine.yaml"], "mine.yaml is not an ONNX model"),
     "no data inputs": (
         ["calibrate", str(REAL / "models/identity_with_initializer.onnx"), "--data", "mine.yaml"],
@@ -172,6 +186,18 @@ BAD: dict[str, tuple[list[str], str]] = {
     "shard that is none": (
         ["calibrate", "m.onnx", "--data", "mine.yaml", "--shard", "3/2"],
         "--shard must read like 2/4",
+    ),
+    "shard and assessment": (
+        ["calibrate", "m.onnx", "--data", "mine.yaml", "--shard", "1/1", "--assess"],
+        "--assess and --shard cannot be combined",
+    ),
+    "no threads": (
+        ["calibrate", "m.onnx", "--data", "mine.yaml", "--threads", "0"],
+        "Threads must be at least 1, got 0.",
+    ),
+    "fewer threads than none": (
+        ["calibrate", "m.onnx", "--data", "mine.yaml", "--shard", "1/1", "--threads", "-3"],
+        "Threads must be at least 1, got -3.",
     ),
     "no such object": (["calibrate", "m.onnx", "--data", "no_such_module:load"], "no_such_module"),
     "no such cache": (["quantize", "m.onnx", "--cache", "gone.cache"], "gone.cache: no such file"),

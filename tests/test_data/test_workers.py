@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from calib.data import Dataset, Sample, open_calibration
+from calib.data.loading import _START
 from calib.errors import DatasetError
 
 SCRIPT = """
@@ -138,6 +139,25 @@ def test_no_process_is_left_behind(how):
     child.communicate(timeout=30)
     assert child.returncode != 0
     assert wait_until_gone(workers) == []
+
+
+def test_ctrl_c_while_a_worker_reads_its_modules_is_the_parents_alone(tmp_path):
+    package = tmp_path / "calib" / "data"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").touch()
+    # In place of calib's own modules: what becomes of the signal when the first of them is read.
+    (package / "worker.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ndef main(): print('went on')\n"
+    )
+    code = _START.format(path=[str(tmp_path), *(place for place in sys.path if place)])
+    # What a shell started in the background ignores it already.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "went on\n", "")
 
 
 def test_a_recipe_asks_for_workers(recipe, tmp_path):

@@ -48,7 +48,7 @@ def test_a_cache_does_not_replace_what_it_is_made_from(network: Path, tmp_path: 
     recipe.write_text('{"schema": 1, "name": "d", "source": {"kind": "arrays", "path": "data.npz"}}')
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     for out in (network, recipe, tmp_path / "m", tmp_path / "data.npz"):
-        with pytest.raises(UsageError, match=r"Output .* is the input .* itself\. Choose another file"):
+        with pytest.raises(UsageError, match=r"is the (model|recipe|data) itself\. Choose another file"):
             calib.calibrate(network, recipe, samples=2, out=out)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 

@@ -186,6 +186,50 @@ def test_killed_run_goes_on_with_the_same_bits(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.cache", "m.cache.json", "m.onnx"]
 
 
+def test_command_given_again_after_its_last_batch_has_nothing_left_to_count(
+    network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "part.npz"
+    calibrate_shard(network, rising(), "1/2", out, batch_size=4, threads=1)
+    before, added = read_partial(out), []
+    monkeypatch.setattr(Collector, "add", counting(Collector.add, added))
+    calibrate_shard(network, rising(), "1/2", out, batch_size=4, threads=1)
+    # 24 samples are 6 batches of 4, 3 of them in the first half; counted again is but the first batch, for
+    # the grids.
+    assert (before.start, before.done, before.stop, len(added)) == (0, 3, 3, 1)
+    assert read_partial(out).to_bytes() == before.to_bytes()
+
+
+def test_killed_assessment_goes_on_after_its_whole_blocks(network: Path, tmp_path: Path) -> None:
+    options = {"batch_size": 4, "threads": 1, "assess": True}
+    undisturbed = calib.calibrate(network, rising(), **options)
+    with pytest.raises(Killed):
+        calib.calibrate(network, dying(rising(), 13), out=tmp_path / "m.cache", **options)
+    assert list(tmp_path.glob("m.cache.state.*"))
+    finished = calib.calibrate(network, rising(), out=tmp_path / "m.cache", **options)
+    assert finished.cache.to_text() == undisturbed.cache.to_text()
+    assert finished.adequacy == undisturbed.adequacy
+    assert not list(tmp_path.glob("m.cache.state*"))
+
+
+def test_cache_that_could_not_be_written_is_written_by_the_same_command(
+    network: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "SECONDS_BETWEEN_STATES", 0.0)
+    options = {"batch_size": 4, "threads": 1, "out": tmp_path / "m.cache"}
+    with monkeypatch.context() as full:
+        full.setattr("calib.graph.calibration.finish_partial", killed)
+        with pytest.raises(Killed):
+            calib.calibrate(network, rising(), **options)
+    assert read_partial(tmp_path / "m.cache.state").done == 6
+    undisturbed = calib.calibrate(network, rising(), batch_size=4, threads=1)
+    assert calib.calibrate(network, rising(), **options).cache.to_text() == undisturbed.cache.to_text()
+
+
+def killed(*_: object) -> None:
+    raise Killed
+
+
 def counting(method, counted: list):  # type: ignore[no-untyped-def,type-arg]
     def add(self, batch):  # type: ignore[no-untyped-def]
         counted.append(batch)

@@ -141,3 +141,15 @@ def test_every_output_of_a_regressor_is_listed(report):
     rows = rows_of(report("regressor").html.read_text(encoding="utf-8"), "Error of each output")
     names = [(row[0].split()[0], row[1]) for row in rows[1:]]
     assert names == [("boxes", "FP16"), ("boxes", "INT8"), ("scores", "FP16"), ("scores", "INT8")]
+
+
+def test_captions_of_wide_tables_fit_beside_the_margins_and_a_scroll_bar(report):
+    page = report("classifier").html.read_text(encoding="utf-8")
+    styles = "".join(re.findall(r"<style>(.*?)</style>", page, re.S))
+    screens = styles.split("@media screen and (max-width: 40rem)")
+    assert len(screens) == 2
+    for rules in screens:
+        margin = float(re.search(r"body \{[^}]*?padding: [\d.]+rem ([\d.]+)rem", rules).group(1))
+        caption = re.search(r"caption span \{[^}]*?max-width: calc\(100vw - ([\d.]+)rem\)", rules)
+        # A rem is 16 pixels, and a scroll bar that takes room, on Windows and Linux, at most 17.
+        assert 2 * margin + 17 / 16 <= float(caption.group(1))

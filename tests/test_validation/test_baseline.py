@@ -25,6 +25,7 @@ from calib.validation import (
     write_baseline,
     write_results,
 )
+from calib.validation.baseline import read_reference
 from calib.validation.noise import rebuild_noise
 from calib.validation.outcomes import hits_of, pack_hits, unpack_hits
 
@@ -116,6 +117,13 @@ class TestFile:
         write_baseline(replace(make_baseline(made.classifier()), baseline_schema=9), path)
         with pytest.raises(ValidationError, match=r"schema 9, this calib reads 1"):
             read_baseline(path)
+
+    def test_another_schema_is_told_though_its_fields_are_others(self, tmp_path: Path) -> None:
+        path = tmp_path / "base.json"
+        path.write_text('{"baseline_schema": 9}')
+        for read in (read_baseline, read_reference):
+            with pytest.raises(ValidationError, match=r"schema 9, this calib reads 1"):
+                read(path)
 
     def test_no_file_says_how_to_make_one(self) -> None:
         with pytest.raises(ValidationError, match=r"Cannot read baseline nowhere.json.*--update-baseline"):

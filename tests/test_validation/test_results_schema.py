@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calib.errors import ValidationError
-from calib.validation import OutputError, Results, read_results, write_results
+from calib.validation import OutputError, Results, make_baseline, read_results, write_baseline, write_results
 from calib.validation.results import SCHEMA_VERSION
 
 
@@ -96,6 +96,20 @@ def test_another_schema_is_refused(results: Results) -> None:
     match = f"has results schema {SCHEMA_VERSION + 1}, this calib reads {SCHEMA_VERSION}"
     with pytest.raises(ValidationError, match=match):
         Results.from_json(text)
+
+
+def test_another_schema_is_told_though_its_fields_are_others(results: Results) -> None:
+    document = json.loads(results.to_json()) | {"schema": SCHEMA_VERSION + 1}
+    document["precisions"] = document.pop("runs")
+    match = f"has results schema {SCHEMA_VERSION + 1}, this calib reads {SCHEMA_VERSION}"
+    with pytest.raises(ValidationError, match=match):
+        Results.from_json(json.dumps(document))
+
+
+def test_a_baseline_is_not_taken_for_results(results: Results, tmp_path: Path) -> None:
+    path = write_baseline(make_baseline(results), tmp_path / "base.json")
+    with pytest.raises(ValidationError, match=r"base\.json is a baseline, not results\. Give the"):
+        read_results(path)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from calib.calibrators import CalibrationCache, sidecar_path
 from calib.errors import UsageError
-from calib.files import check_writable
+from calib.files import check_writable, same_file
 from calib.wording import counted
 
 __all__ = [
@@ -128,14 +128,8 @@ def check_output(out: Path, inputs: Sequence[Path]) -> Path:
     """
     check_writable(out)
     for source in inputs:
-        if _same(out, source):
+        if same_file(out, source):
             raise UsageError(f"Output {out} is the input itself. Choose another file.")
-        if _same(out, sidecar_path(source)):
+        if same_file(out, sidecar_path(source)):
             raise UsageError(f"Output {out} is the provenance of {source}. Choose another file.")
     return out
-
-
-def _same(first: Path, second: Path) -> bool:
-    if first.exists() and second.exists():
-        return first.samefile(second)
-    return first.resolve() == second.resolve()
