@@ -61,16 +61,22 @@ def write_together(contents: Mapping[Path, bytes]) -> tuple[Path, ...]:
     try:
         for target, content in contents.items():
             _refuse_all_but_files(target)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            staged[target] = _stage(target, content)
+            place = _behind_links(target)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            staged[target] = _stage(place, content)
         for target, temporary in staged.items():
-            temporary.replace(target)
+            temporary.replace(_behind_links(target))
     except OSError as error:
         raise OutputError(_explain(target, error)) from error
     finally:
         for temporary in staged.values():
             temporary.unlink(missing_ok=True)
     return tuple(staged)
+
+
+def _behind_links(target: Path) -> Path:
+    """Where a file is written: a link stays one, as where it is opened for writing."""
+    return Path(os.path.realpath(target)) if target.is_symlink() else target
 
 
 def _stage(target: Path, content: bytes) -> Path:
@@ -178,7 +184,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     """
     target = Path(path)
     _refuse_all_but_files(target)
-    folder = target.parent
+    folder = _behind_links(target).parent
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir():

@@ -120,6 +120,19 @@ def test_missing_permission_names_the_folder(tmp_path: Path, monkeypatch: pytest
         check_writable("a")
 
 
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    """As where a program opens it for writing: what it leads to is written, be it there or not."""
+    (tmp_path / "shared").mkdir()
+    for name in ("there", "new"):
+        (tmp_path / name).symlink_to(tmp_path / "shared" / name)
+    write_text(tmp_path / "shared" / "there", "old")
+    for name in ("there", "new"):
+        assert write_text(check_writable(tmp_path / name), "now") == tmp_path / name
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "shared" / name).read_text() == "now"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["new", "new", "shared", "there", "there"]
+
+
 def test_devices_pipes_and_folders_are_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     # By a link, so that a fault here replaces the link and not the machine's /dev/null.

@@ -16,6 +16,7 @@ import onnx
 from calib.errors import ModelError
 from calib.files import sha256_file
 from calib.graph.operators import is_quantized
+from calib.graph.other_formats import describe_other_format
 from calib.graph.subgraphs import all_nodes
 from calib.wording import counted
 
@@ -248,10 +249,7 @@ def _parse(source: Path) -> OnnxModel:
     try:
         proto = onnx.load(source, load_external_data=False)
     except DecodeError as error:
-        raise ModelError(
-            f"{source} is not an ONNX model: its content cannot be parsed. "
-            "Export the network to ONNX (calib export for PyTorch, tf2onnx) and give that file."
-        ) from error
+        raise ModelError(f"{source} is not an ONNX model. {describe_other_format(source)}") from error
     except OSError as error:
         raise ModelError(f"Cannot read model {source}: {error.strerror or error}.") from error
     files = tuple(source.parent / name for name in _locations(proto))

@@ -26,7 +26,13 @@ def decomposition_lines(found: Decomposition) -> tuple[str, ...]:
     widths = {column: max(len(row[column]) for row in table) for column in used}
     lines = ("  ".join(row[column].ljust(widths[column]) for column in used).rstrip() for row in table)
     title = f"{visible(found.model)} on {visible(found.dataset)}, {counted(found.samples, 'sample[s]')}"
-    return (title, *lines, *map(visible, found.findings))
+    return (title, *lines, *_cancelled(found), *map(visible, found.findings))
+
+
+def _cancelled(found: Decomposition) -> tuple[str, ...]:
+    shares = [share for part in found.parts for share in part.noise_shares.values() if share is not None]
+    # Half a per cent more is shown as 100% too.
+    return ("Above 100%: errors that those of other parts cancel.",) if max(shares, default=0) > 1.005 else ()
 
 
 def _cells(part: PartLoss, output: str) -> tuple[str, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from calib.report import numbers
 from calib.report.changes import by_chance, changed_answers
 from calib.report.engines import int8_sentence, tells_precisions
-from calib.report.merge import Merged, Row, fault_of
+from calib.report.merge import Merged, Row, Source, fault_of
 from calib.report.methods import calibration_findings
 from calib.report.metrics import (
     interval_text,
@@ -17,6 +19,7 @@ from calib.report.metrics import (
 )
 from calib.report.speed import Pace, pace_against
 from calib.report.text import visible
+from calib.validation.integrity import check_integrity
 from calib.validation.results import Metric, OutputError
 from calib.wording import inflected
 
@@ -188,6 +191,7 @@ def warnings(merged: Merged) -> tuple[str, ...]:
         for warning in source.results.warnings
         if not (_SIMULATION in warning and banner(merged))
     ]
+    found += [text for source in merged.sources for text in _own_faults(source)]
     found += _slower(merged)
     found += [
         f"{row.label} was built for INT8, and no layer of its engine computes in INT8: see Engines for why."
@@ -200,6 +204,15 @@ def warnings(merged: Merged) -> tuple[str, ...]:
         listed = ", ".join(str(size) for size in sizes)
         found.append(f"Latencies are of different batch sizes ({listed}): compare throughput, not latency.")
     return tuple(dict.fromkeys(found))
+
+
+def _own_faults(source: Source) -> Iterator[str]:
+    """What is wrong with results in themselves: an edited figure, values that are not finite."""
+    for one in check_integrity(source.results):
+        # A report of FP32 alone is one, though a gate has nothing to judge in it.
+        if one.verdict != "pass" and one.subject != "runs":
+            where = "".join(f"{visible(name)}: " for name in (source.key, one.run) if name)
+            yield f"{where}{visible(one.reason)}; calib check fails that."
 
 
 def _slower(merged: Merged) -> list[str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ MODELS = REAL / "models"
     ("name", "content", "message"),
     [
         ("gone.onnx", None, r"No such model: .*gone\.onnx"),
-        ("text.onnx", b"this is no model", r"text\.onnx is not an ONNX model: its content cannot be parsed"),
+        ("text.onnx", b"this is no model", r"text\.onnx is not an ONNX model\. Its content cannot be parsed"),
         ("empty.onnx", b"", r"empty\.onnx is not an ONNX model: it has no nodes"),
         ("cut.onnx", conv_relu_gemm().SerializeToString()[:900], r"cut\.onnx is not an ONNX model"),
     ],
@@ -32,6 +33,23 @@ def test_what_is_no_model(name: str, content: bytes | None, message: str, tmp_pa
         path.write_bytes(content)
     with pytest.raises(ModelError, match=message):
         load_model(path)
+
+
+def test_a_file_of_another_kind_is_told_by_its_first_bytes(tmp_path: Path) -> None:
+    """An engine's and a cache's as TensorRT 8.6.0 wrote them; PyTorch writes archives."""
+    with zipfile.ZipFile(tmp_path / "archive", "w") as archive:
+        archive.writestr("archive/data.pkl", b"")
+    kinds = {
+        b"ftrt\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00": "TensorRT engine: give the ONNX model",
+        b"TRT-8600-EntropyCalibration2\nx: 3c010a14\n": "calibration cache: give the model first",
+        (tmp_path / "archive").read_bytes(): r"PyTorch file .*calib export MODULE:FACTORY --weights FILE",
+        b"\x1c\x00\x00\x00TFL3\x14\x00 \x00": "TensorFlow Lite model: convert it by",
+        b"\x89HDF\r\n\x1a\n": "HDF5 file",
+    }
+    for content, kind in kinds.items():
+        (tmp_path / "m.onnx").write_bytes(content)
+        with pytest.raises(ModelError, match=rf"m\.onnx is not an ONNX model\. It is an? {kind}"):
+            load_model(tmp_path / "m.onnx")
 
 
 def test_folder_is_no_model(tmp_path: Path) -> None:

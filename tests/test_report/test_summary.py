@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from test_report import report_results as made
@@ -8,6 +9,7 @@ from test_report.engine_results import with_engines
 
 from calib.report.merge import merge
 from calib.report.summary import banner, headline, warnings
+from calib.validation import read_results
 from calib.validation.results import LatencyRatio
 
 
@@ -89,6 +91,26 @@ def test_the_advice_is_of_what_the_engine_was_allowed() -> None:
         told,
         "Where INT8 is slower than FP16, use FP16; what the time of INT8 goes to stands under Engines.",
     )
+
+
+def test_results_that_contradict_themselves_are_told_of() -> None:
+    """The published demo, its INT8 accuracy raised by hand; and values that are NaN."""
+    results = read_results(Path(__file__).parents[2] / "reports" / "demo" / "results.json")
+    assert not any("calib check fails that" in text for text in warnings(merge([results])))
+    runs = [
+        replace(
+            run,
+            metrics=tuple(replace(one, value=0.999) if one.name == "top1" else one for one in run.metrics),
+        )
+        if run.precision == "int8"
+        else run
+        for run in results.runs
+    ]
+    found = [text for text in warnings(merge([replace(results, runs=tuple(runs))])) if "was edited" in text]
+    assert len(found) == sum(run.precision == "int8" for run in runs) > 0
+    assert all(text.startswith("INT8") and text.endswith("; calib check fails that.") for text in found)
+    (nan,) = (text for text in warnings(merge([made.gaps()])) if "calib check fails" in text)
+    assert nan.startswith("INT8: output 'logits': 12 of 3600 values are NaN or infinite")
 
 
 def test_the_simulation_warning_is_left_to_the_banner():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -79,6 +80,19 @@ def test_minmax_clips_less_than_entropy() -> None:
             for method in ("entropy2", "minmax")
         }
         assert clipped["minmax"] < clipped["entropy2"], net  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("share", "told"), [(1.004, False), (1.006, True), (None, False)])
+def test_what_is_above_the_whole_is_explained(share: float | None, told: bool) -> None:
+    """100.4% is shown as 100%, 100.6% as 101%."""
+    found = golden("plain", "minmax")
+    name = next(iter(found.part("int8").noise_shares))
+    parts = tuple(
+        replace(part, noise_shares={name: share}) if part.part == "rounding" else part for part in found.parts
+    )
+    text = "\n".join(decomposition_lines(replace(found, parts=parts)))
+    assert ("Above 100%: errors that those of other parts cancel." in text) == told
+    assert ("101%" in text) == told
 
 
 def test_json_is_strict_and_lines_name_every_part() -> None:
