@@ -233,7 +233,7 @@ def read_image(path: Path) -> Image:
     """
     try:
         with _opened(path) as image:
-            turn = _UPRIGHT.get(orientation(image))
+            turn = _turn(image)
             pillow = require("PIL.Image", "images", _PURPOSE)
             rgb = _to_rgb(image, path)
             return rgb if turn is None else rgb.transpose(pillow.Transpose[turn])
@@ -259,6 +259,11 @@ def orientation(image: Image) -> int:
     return value if isinstance(value, int) else 1
 
 
+def _turn(image: Image) -> str | None:
+    """How an image is turned upright; TIFF files are by Pillow itself, while it decodes them."""
+    return None if image.format == "TIFF" else _UPRIGHT.get(orientation(image))
+
+
 def _to_rgb(image: Image, path: Path) -> Image:
     if image.mode == "F":
         raise DatasetError(f"{path}: floating-point pixels. Use an arrays source.")
@@ -272,7 +277,9 @@ def _to_rgb(image: Image, path: Path) -> Image:
 
 
 def read_size(path: Path) -> tuple[int, int]:
-    """Height and width of an image after it is turned upright; its pixels are not decoded.
+    """Height and width of an image after it is turned upright.
+
+    Pixels are not decoded, but those of a TIFF file that is to be turned.
 
     Raises:
         DatasetError: The file is no image; it is named.
@@ -280,7 +287,10 @@ def read_size(path: Path) -> tuple[int, int]:
     """
     try:
         with _opened(path) as image:
-            turned = _UPRIGHT.get(orientation(image), "") in _ON_ITS_SIDE
+            if image.format == "TIFF" and orientation(image) != 1:
+                # Before that its size is the stored one or the upright one, as Pillow's version has it.
+                image.load()
+            turned = _turn(image) in _ON_ITS_SIDE
             width, height = image.size
     except Exception as error:  # whatever a decoder raises on damaged data; the file must be named
         reason = str(error) or type(error).__name__

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from calib.data import fingerprint
+from calib.data.pixels import read_size
 from calib.data.preprocess import Interpolation
 from calib.errors import DatasetError, MissingExtraError
 
@@ -294,12 +295,15 @@ UPRIGHT = {
 class TestOrientation:
     @pytest.mark.parametrize("orientation", sorted(UPRIGHT))
     @pytest.mark.parametrize("pixels", [NOISE, NOISE[:, :40]])
-    def test_photos_are_turned_upright(self, opened, images, orientation, pixels):
+    # Pillow itself turns TIFF files as it decodes them, and no others.
+    @pytest.mark.parametrize("name", ["a.png", "a.tif"])
+    def test_photos_are_turned_upright(self, opened, images, orientation, pixels, name):
         exif = Image.Exif()
         exif[0x0112] = orientation
-        save(images / "a.png", pixels, exif=exif)
+        save(images / name, pixels, exif=exif)
         expected = UPRIGHT[orientation](pixels).transpose(2, 0, 1)
         np.testing.assert_array_equal(pixels_of(opened()), expected)
+        assert read_size(images / name) == expected.shape[1:]
 
     def test_jpeg_of_orientation_6_is_40_wide_and_100_high(self, opened, images):
         exif = Image.Exif()
