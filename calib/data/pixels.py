@@ -132,7 +132,7 @@ def prepare_pixels(image: Image | Array, preprocess: Preprocess, origin: str) ->
     """Does every step of the preprocessing on an image in memory.
 
     Args:
-        image: An RGB image of Pillow; or 8-bit pixels of shape (height, width, 3), red first, or
+        image: An image of Pillow, upright; or 8-bit pixels of shape (height, width, 3), red first, or
             (height, width) for grey.
         preprocess: The steps.
         origin: Where the image came from, for messages.
@@ -160,7 +160,7 @@ def _emptied(values: Array, plan: Frame, preprocess: Preprocess) -> Array:
 
 def _as_image(image: Image | Array, origin: str) -> Image:
     if not isinstance(image, np.ndarray):
-        return image.convert("RGB")
+        return _to_rgb(image, origin)
     pillow = require("PIL.Image", "images", _PURPOSE)
     grey = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 1)
     if image.dtype != np.uint8 or not image.size or not (grey or (image.ndim == 3 and image.shape[2] == 3)):
@@ -235,7 +235,7 @@ def read_image(path: Path) -> Image:
         with _opened(path) as image:
             turn = _turn(image)
             pillow = require("PIL.Image", "images", _PURPOSE)
-            rgb = _to_rgb(image, path)
+            rgb = _to_rgb(image, str(path))
             return rgb if turn is None else rgb.transpose(pillow.Transpose[turn])
     except DatasetError:
         raise
@@ -264,14 +264,14 @@ def _turn(image: Image) -> str | None:
     return None if image.format == "TIFF" else _UPRIGHT.get(orientation(image))
 
 
-def _to_rgb(image: Image, path: Path) -> Image:
+def _to_rgb(image: Image, origin: str) -> Image:
     if image.mode == "F":
-        raise DatasetError(f"{path}: floating-point pixels. Use an arrays source.")
+        raise DatasetError(f"{origin}: floating-point pixels. Use an arrays source.")
     if image.mode.startswith("I"):
         pillow = require("PIL.Image", "images", _PURPOSE)
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 0xFFFF:
-            raise DatasetError(f"{path}: 32-bit pixels. Use an arrays source.")
+            raise DatasetError(f"{origin}: 32-bit pixels. Use an arrays source.")
         image = pillow.fromarray((values >> 8).astype(np.uint8))
     return image.convert("RGB")
 

@@ -67,6 +67,25 @@ class TestTables:
         assert sample.geometry.source == (5, 7)
         assert dataset.ids[3] == "user_sets:data#3"
 
+    def test_images_of_16_bits_keep_their_upper_8_as_files_do(self, opened):
+        # 0x1234 // 256 = 0x12; Pillow's own conversion would make white of all from 255 on.
+        pixels = np.array([[0x00FF, 0x1234, 0xFFFF]], np.uint16)
+        dataset = opened([{"image": Image.fromarray(pixels)}] * 3, ", image: image")
+        for channel in dataset[0].inputs["input"]:
+            assert channel.tolist() == [[0x00, 0x12, 0xFF]]
+
+    @pytest.mark.parametrize(
+        ("pixels", "fault"),
+        [
+            (np.full((2, 2), 0.5, np.float32), "floating-point"),
+            (np.full((2, 2), 1 << 20, np.int32), "32-bit"),
+        ],
+    )
+    def test_images_of_other_numbers_are_refused_as_files_are(self, opened, pixels, fault):
+        dataset = opened([{"image": Image.fromarray(pixels)}] * 3, ", image: image")
+        with pytest.raises(DatasetError, match=rf"user_sets:data, sample 0: {fault} pixels"):
+            dataset[0]
+
     def test_their_own_fingerprint_is_part_of_ours(self, opened):
         first, second = (fingerprint(opened(Table(n), ", image: image")) for n in (0, 1))
         assert first != second
