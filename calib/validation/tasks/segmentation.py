@@ -1,4 +1,8 @@
-"""Semantic segmentation: mean intersection over union, pixel accuracy, and agreement with FP32's pixels."""
+"""Semantic segmentation: mean intersection over union, pixel accuracy, and agreement with FP32's pixels.
+
+A pixel with a NaN among its scores has no answer, as a sample of a classification: it is never right, and
+never in agreement.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,14 @@ from typing_extensions import override
 from calib.data import Array, Batch
 from calib.data.task_options import SegmentationOptions
 from calib.errors import ValidationError
+from calib.validation.classification import NO_ANSWER
 from calib.validation.intervals import Floats
 from calib.validation.resampling import Statistic
 from calib.validation.tasks.base import ClassCount, Context, Figure, Judge, Task, labelled, pick_output
 from calib.validation.tasks.confusion import frequent_confusions
 from calib.validation.tasks.resizing import resize_bilinear, resize_nearest
 from calib.validation.tasks.statistics import joined, ratio
+from calib.wording import counted
 
 __all__ = ["MeanIou", "SegmentationTask"]
 
@@ -75,6 +81,7 @@ class _PixelJudge(Judge[_Answers]):
         self._matrix: Numbers = np.zeros((0, 0), np.int64)
         self._same: list[int] = []
         self._pixels: list[int] = []
+        self._silent = 0
 
     def add(self, answers: _Answers, batch: Batch, baseline: _Answers | None) -> None:
         self._labelled = labelled(batch, np.ndarray, _TRUTH, self._labelled)
@@ -82,8 +89,10 @@ class _PixelJudge(Judge[_Answers]):
             if self._labelled:
                 self._count(answer, np.asarray(batch.labels[row]), batch.origins[row])
             self._pixels.append(answer.size)
+            answered = answer != NO_ANSWER
+            self._silent += answer.size - int(answered.sum())
             if baseline is not None:
-                self._same.append(int((answer == baseline[row]).sum()))
+                self._same.append(int((answered & (answer == baseline[row])).sum()))
 
     def _count(self, answer: Numbers, mask: Array, origin: str) -> None:
         classes, ignore = self._task.classes, self._task.options.ignore
@@ -96,12 +105,14 @@ class _PixelJudge(Judge[_Answers]):
                 f"to {classes - 1}. Correct the masks, or say with task: {{ignore: {wrong}}} that such "
                 "pixels are not judged."
             )
-        matrix = np.bincount(wanted * classes + given, minlength=classes * classes).reshape(classes, classes)
+        # The last column is of the pixels without an answer.
+        given, columns = np.where(given == NO_ANSWER, classes, given), classes + 1
+        matrix = np.bincount(wanted * columns + given, minlength=classes * columns).reshape(classes, columns)
         if not self._matrix.size:
             self._matrix = np.zeros_like(matrix)
         self._matrix += matrix
         # Of an image three numbers a class are kept: right pixels, pixels of the mask, pixels of the answer.
-        self._matrices.append(np.stack([matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)]))
+        self._matrices.append(np.stack([matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)[:classes]]))
 
     @cached_property
     def _counts(self) -> Numbers:
@@ -119,9 +130,11 @@ class _PixelJudge(Judge[_Answers]):
 
     def figures(self) -> tuple[Figure, ...]:
         count, found = len(self._pixels), []
+        silent = f"{counted(self._silent, 'pixel[s] [has|have] NaN scores and count[s|]')} as wrong"
+        told = silent if self._silent else ""
         if self._labelled:
             mean = self.mean_iou
-            note = "" if mean is not None else "no pixel of a mask is judged"
+            note = told if mean is not None else "no pixel of a mask is judged"
             value = None if mean is None else float(mean(np.ones((1, mean.units)))[0, 0])
             pixels = self._matrix.sum()
             accuracy = float(np.trace(self._matrix) / pixels) if pixels else None
@@ -131,7 +144,7 @@ class _PixelJudge(Judge[_Answers]):
             ]
         if self._same:
             agreement = sum(self._same) / max(1, sum(self._pixels))
-            found.append(Figure("pixel_agreement", agreement, count))
+            found.append(Figure("pixel_agreement", agreement, count, note=told))
         return tuple(found)
 
     def statistic(self) -> Statistic | None:
@@ -150,7 +163,7 @@ class _PixelJudge(Judge[_Answers]):
         return tuple(ClassCount(label, int(pixels[label])) for label in self.mean_iou.classes)
 
     def confusions(self) -> tuple[tuple[int, int, int], ...]:
-        return frequent_confusions(self._matrix)
+        return frequent_confusions(self._matrix[:, :-1])
 
     @property
     def constant(self) -> tuple[int, float] | None:
@@ -215,14 +228,15 @@ class SegmentationTask(Task[_Answers]):
             return self._numbered(self._sized(scores, size, origin, exact=True)[0])
         scores = self._sized(scores.astype(np.float64), size, origin)
         self._set_classes(max(2, len(scores)))
+        silent = np.isnan(scores.max(axis=0))
         if len(scores) > 1:
-            best: Numbers = scores.argmax(axis=0).astype(np.int64)
+            best: Numbers = np.where(silent, NO_ANSWER, scores.argmax(axis=0)).astype(np.int64)
             return best
         if self.options.scores == "logits":
             # exp of a large negative logit's opposite overflows to infinity, whose inverse is right: 0.
             with np.errstate(over="ignore"):
                 scores = 1.0 / (1.0 + np.exp(-scores))
-        chosen: Numbers = (scores[0] >= self.options.threshold).astype(np.int64)
+        chosen: Numbers = np.where(silent, NO_ANSWER, scores[0] >= self.options.threshold).astype(np.int64)
         return chosen
 
     def _set_classes(self, count: int) -> None:

@@ -85,6 +85,25 @@ def test_classes_that_neither_side_has_are_left_out() -> None:
     assert values(found)["mIoU"] == pytest.approx((2 / 3 + 1 / 2) / 2)
 
 
+@pytest.mark.parametrize("channels", [1, 2])
+def test_pixels_with_nan_are_never_right_nor_in_agreement(channels: int) -> None:
+    mask = np.array([[0, 0, 0, 1]], np.int32)
+    given = np.array([[[[1, 1, 1, -1]], [[-1, -1, -1, 1]]]], np.float32)[:, -channels:]
+    broken = given.copy()
+    broken[:, -1, 0, :2] = np.nan
+    found = judged(TASK, numbered([mask]), {"y": given}, {"y": broken})
+    assert set(values(found).values()) == {1.0}
+    # Class 0: one of its three pixels is right, and nothing else is answered with 0. Class 1: all right.
+    assert values(found, 1) == pytest.approx(
+        {"mIoU": (1 / 3 + 1) / 2, "pixel_accuracy": 2 / 4, "pixel_agreement": 2 / 4}
+    )
+    for one in metrics(found, 1).values():
+        assert one.note.startswith("2 pixels have NaN scores and count as wrong")
+    assert found.judgements[1].confusions == ()
+    both = judged(TASK, numbered([mask]), {"y": broken}, {"y": broken})
+    assert values(both, 1)["pixel_agreement"] == pytest.approx(2 / 4)
+
+
 class TestOutputs:
     def test_channels_last(self) -> None:
         last = np.moveaxis(scores_of(FP32), 1, -1)
