@@ -42,12 +42,23 @@ def weighted_pearson(first: Floats, second: Floats, weights: Floats) -> Floats:
         weights: Shape [draws, n].
     """
     total = weights.sum(axis=1, keepdims=True)
+    first, second = (_from_a_drawn_one(values, weights) for values in (first, second))
     with np.errstate(invalid="ignore", divide="ignore"):
         x = first - (weights * first).sum(axis=1, keepdims=True) / total
         y = second - (weights * second).sum(axis=1, keepdims=True) / total
         spread = (weights * x**2).sum(axis=1) * (weights * y**2).sum(axis=1)
         found: Floats = (weights * x * y).sum(axis=1) / np.sqrt(spread)
     return np.where(spread > 0, np.clip(found, -1.0, 1.0), np.nan)
+
+
+def _from_a_drawn_one(values: Floats, weights: Floats) -> Floats:
+    """Values less one that was drawn: equal ones are exactly 0 then, and so is their spread.
+
+    The mean of equal numbers may be off by a rounding, and they would seem to vary.
+    """
+    drawn = weights.argmax(axis=1, keepdims=True)
+    moved: Floats = values - np.take_along_axis(np.broadcast_to(values, weights.shape), drawn, axis=1)
+    return moved
 
 
 @dataclass(frozen=True, eq=False)

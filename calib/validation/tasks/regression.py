@@ -57,9 +57,12 @@ class Determination:
         centred = self.labels - self.labels.mean(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = weights @ centred / total
-            spread = weights @ centred**2 - total * mean**2
+            squares = weights @ centred**2
+            spread = squares - total * mean**2
             left = (weights @ (self.labels - self.answers) ** 2) / spread
-        found: Floats = np.where(spread > 0, 1 - left, np.nan).mean(axis=1, keepdims=True)
+        # Of equal labels, which are all that a draw may have, the difference is no more than rounding.
+        varies = spread > len(self.labels) * np.finfo(np.float64).eps * squares
+        found: Floats = np.where(varies, 1 - left, np.nan).mean(axis=1, keepdims=True)
         return found
 
 

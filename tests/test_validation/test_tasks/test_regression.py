@@ -10,6 +10,7 @@ from task_judging import judged, metrics, numbered, values
 
 from calib.errors import ValidationError
 from calib.validation.tasks.correlations import Correlation, weighted_ranks
+from calib.validation.tasks.regression import Determination
 
 RANDOM = np.random.default_rng(0)
 LABELS = RANDOM.normal(size=(12, 2))
@@ -48,6 +49,22 @@ def test_a_resample_is_the_figure_of_its_samples() -> None:
     assert got["spearman"] == pytest.approx(
         np.mean([spearmanr(labels[:, i], answers[:, i]).statistic for i in range(2)])
     )
+
+
+@pytest.mark.parametrize(("value", "other"), [(0.0, 1.0), (0.1, 0.7), (100.1, 107.3)])
+def test_draws_of_one_label_alone_have_no_figure(value: float, other: float) -> None:
+    """Nor do rounded means make equal labels vary: R² of −10¹⁶ came of that."""
+    labels = np.full((20, 1), value)
+    labels[3] = other
+    random = np.random.default_rng(4)
+    answers = labels + random.normal(0, 0.1, labels.shape)
+    weights = random.multinomial(20, np.full(20, 1 / 20), size=400).astype(np.float64)
+    without = weights[:, 3] == 0
+    assert 0 < without.sum() < 400
+    for statistic in (Determination(labels, answers), Correlation(labels, answers)):
+        found = statistic(weights)
+        assert np.isnan(found[without]).all()
+        assert np.isfinite(found[~without]).all()
 
 
 def test_less_error_is_better() -> None:
