@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from calib.data.checks_files import FileFacts, check_files, file_facts
 from calib.data.checks_labels import check_choice, check_labels_between, check_notes
@@ -101,16 +102,24 @@ def check_image_files(recipe: Recipe, datasets: dict[Use, Dataset]) -> list[Find
     return [*found, *check_files(tuple(files.values()))]
 
 
-def same_files(calibration: Dataset, validation: Dataset) -> dict[str, str]:
+def same_files(calibration: Dataset, validation: Dataset, root: Path) -> dict[str, str]:
     """Validation sample → calibration sample whose file has the same content, of up to 5,000 of each.
 
-    Only for datasets of one file a sample, such as images.
+    Samples that are parts of a larger file, such as those of MNIST, are no files of their own.
+
+    Args:
+        calibration: What is calibrated on.
+        validation: What is validated on.
+        root: The folder that ids are relative to.
     """
-    known = _contents(calibration)
-    return {name: known[content] for content, name in _contents(validation).items() if content in known}
+    known = {content: name for name, content in _contents(calibration, root)}
+    return {name: known[content] for name, content in _contents(validation, root) if content in known}
 
 
-def _contents(dataset: Dataset) -> dict[str, str]:
+def _contents(dataset: Dataset, root: Path) -> Iterator[tuple[str, str]]:
+    """Id and content of the samples that have a file of their own."""
     if dataset.content is None:
-        return {}
-    return {dataset.content(index): dataset.ids[index] for index in spread(len(dataset), _MOST_FILES)}
+        return
+    for index in spread(len(dataset), _MOST_FILES):
+        if (root / dataset.ids[index]).is_file():
+            yield dataset.ids[index], dataset.content(index)

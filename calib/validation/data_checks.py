@@ -136,7 +136,7 @@ def check_data(
     if recipe is not None:
         found += check_image_files(recipe, uses)
         if all(recipe.source_of(use).images for use in uses):
-            known = same_files(ours, theirs)
+            known = same_files(ours, theirs, recipe.data_root)
     about_data, readings = check_datasets(ours, theirs if "validation" in uses else None, samples, known)
     found += about_data
     if cache is not None:

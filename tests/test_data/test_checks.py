@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calib import check_data
-from calib.data import Dataset, Sample, from_arrays
+from calib.data import Dataset, Sample, from_arrays, open_calibration
 from calib.data.checks import check_datasets
 from calib.data.checks_labels import check_notes
 from calib.data.findings import Doubt
@@ -234,6 +234,17 @@ class TestFiles:
         found = codes(check_data(recipe(text), samples=1))["duplicates-between"]
         names = {f"images/a/{name}" for name in ("7.png", "copy1.png", "copy2.png", "copy3.png", "copy4.png")}
         assert all(set(pair.split(" = ")) <= names for pair in found.where)
+        # Each copy that is validated on is named, since some other one is calibrated on.
+        validated = names - set(open_calibration(recipe(text)).ids)
+        assert {pair.split(" = ")[0] for pair in found.where} == validated
+
+    def test_images_of_one_file_are_no_copies_of_each_other(self, tmp_path, recipe):
+        pytest.importorskip("PIL.Image")
+        pixels = RANDOM.integers(0, 256, (60, 8, 8), np.uint8)
+        header = b"\0\0\x08\x03" + np.array(pixels.shape, ">u4").tobytes()
+        (tmp_path / "t10k").write_bytes(header + pixels.tobytes())
+        found = codes(check_data(recipe("source: {kind: idx, path: t10k}\ncalibration: {samples: 40}")))
+        assert "duplicates-between" not in found
 
     def test_nothing_left_to_validate_on_is_said(self, found):
         finding = found("calibration: {samples: 40}")["no-validation"]
