@@ -267,6 +267,16 @@ class TestYolo:
         with pytest.raises(DatasetError, match=r"strict: true.*a\.txt, line 2"):
             opened(self.SOURCE + "}", "strict: true")
 
+    def test_boxes_that_reach_beyond_the_image_are_used_as_they_are(self, opened, folder):
+        # The image is 40 × 20. Centre 38, width 10: 33 to 43; centre 39, width 4: 37 to 41, 1 pixel beyond.
+        (folder / "labels/val/a.txt").write_text("0 .95 .5 .25 .5\n1 .975 .5 .1 .5\n")
+        dataset = opened(self.SOURCE + "}")
+        np.testing.assert_allclose(dataset.labels[0].boxes, [[33, 5, 43, 15], [37, 5, 41, 15]], rtol=1e-6)
+        (note,) = (note for note in dataset.notes if "beyond" in note)
+        assert note.startswith(
+            "1 box reaches more than 2 pixels beyond its image, and is used as it is: a.txt, line 1."
+        )
+
     def test_a_class_without_a_name(self, opened, folder):
         (folder / "labels/val/a.txt").write_text("0 .5 .5 .1 .1\n2 .5 .5 .1 .1\n")
         with pytest.raises(DatasetError, match=r"a\.txt, line 2: class 2, but there are 2 class names"):
@@ -312,13 +322,14 @@ class TestYolo:
         assert fingerprint(opened(self.SOURCE + "}")) != first
 
     @given(st.lists(st.floats(), max_size=9))
-    def test_a_line_is_a_box_in_the_image_or_refused(self, values):
+    def test_a_line_is_a_box_with_its_centre_in_the_image_or_refused(self, values):
         try:
             left, top, right, bottom = _box(values)
         except (ValueError, OverflowError):
             return
-        assert -0.01 <= left < right <= 1.01
-        assert -0.01 <= top < bottom <= 1.01
+        # A centre at the border and a size of the whole image: half of that lies outside.
+        assert -0.51 <= left < right <= 1.51
+        assert -0.51 <= top < bottom <= 1.51
 
 
 class TestVoc:

@@ -15,7 +15,7 @@ from calib.data.fingerprint import file_identity
 from calib.data.pixels import read_size
 from calib.data.sources.base import Opening, RelativePath, listed
 from calib.data.sources.box_files import box_dataset
-from calib.data.sources.boxes import BoxList, Corners
+from calib.data.sources.boxes import BoxList, Corners, reaches_beyond
 from calib.data.sources.findings import Findings
 from calib.data.sources.folders import walk
 from calib.data.sources.labels import ClassNames, read_class_names
@@ -38,7 +38,8 @@ class YoloSource(ImageFilesSource):
 
     Labels are `Boxes` in pixels of the image. Lines of a polygon (``class x y x y x y …``) become the
     box around it. An image without a text file has no objects. A line that is no box is left out, and
-    noted with file and line.
+    noted with file and line. A box whose edges reach beyond the image is used as it is, as in YOLO's own
+    validation.
 
     Attributes:
         kind: ``yolo``.
@@ -91,6 +92,7 @@ class YoloSource(ImageFilesSource):
             class_names=names,
             skipped=len(boxes) - len(used),
             notes=_notes(files, reader.polygons),
+            beyond=reader.beyond,
             facts={"class_numbers": None if names is None else {n: i for i, n in enumerate(names)}},
             stored=lambda image_id: _stored(files[image_id]),
         )
@@ -156,10 +158,12 @@ class _LabelReader:
 
     Attributes:
         polygons: Objects so far that are polygons.
+        beyond: Boxes so far that reach beyond their images, as messages name them.
     """
 
     def __init__(self, names: tuple[str, ...] | None, findings: Findings) -> None:
         self.polygons = 0
+        self.beyond: list[str] = []
         self._names = names
         self._findings = findings
 
@@ -193,7 +197,10 @@ class _LabelReader:
         self.polygons += len(values) != 5
         height, width = size
         left, top, right, bottom = box
-        objects.add((left * width, top * height, right * width, bottom * height), int(kind))
+        corners = (left * width, top * height, right * width, bottom * height)
+        if reaches_beyond(corners, size):
+            self.beyond.append(f"{path.name}, line {number}")
+        objects.add(corners, int(kind))
 
 
 def _box(values: list[float]) -> Corners:
@@ -213,6 +220,7 @@ def _box(values: list[float]) -> Corners:
         raise ValueError("not finite")
     if corners[2] <= corners[0] or corners[3] <= corners[1]:
         raise ValueError("no area")
-    if min(corners) < -_SLACK or max(corners) > 1 + _SLACK:
+    # Of a box its centre and size, as YOLO's own tools check: at a border its corners may lie outside.
+    if min(values) < -_SLACK or max(values) > 1 + _SLACK:
         raise ValueError("outside of the image: coordinates are shares of its width and height")
     return corners
