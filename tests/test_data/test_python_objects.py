@@ -102,6 +102,11 @@ class TestTables:
         with pytest.raises(DatasetError, match=r"sample 0 has no 'lable'\. Did you mean 'label'"):
             opened(Table(), ", image: image, label: lable")
 
+    def test_a_sample_without_a_label_is_named(self, opened):
+        rows = [{"x": np.zeros(2), "label": 1}] * 2 + [{"x": np.zeros(2)}]
+        with pytest.raises(DatasetError, match=r"^user_sets:data, sample 2 has no 'label'\. It has x\.$"):
+            opened(rows)
+
 
 class TestForms:
     def test_a_function_that_makes_them(self, opened):

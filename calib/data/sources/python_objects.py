@@ -87,10 +87,18 @@ class PythonSource(SourceModel):
 
     def _label_key(self, first: Mapping[str, Any]) -> str | None:
         if self.label is not None:
-            if self.label not in first:
-                raise DatasetError(f"{self.object}, sample 0 {_lacks(self.label, first)}")
+            self._check(self.label, first, 0)
             return self.label
         return next((key for key in ("label", "labels") if key in first), None)
+
+    def _check(self, key: str, parts: Mapping[str, Any], index: int) -> None:
+        if key not in parts:
+            raise DatasetError(f"{self.object}, sample {index} {_lacks(key, parts)}")
+
+    def _part(self, items: Any, index: int, key: str) -> Any:
+        parts = _item(items, index, self.object)
+        self._check(key, parts, index)
+        return parts[key]
 
     def _labels(
         self, made: Any, items: Sequence[Any], key: str | None, opening: Opening
@@ -101,7 +109,7 @@ class PythonSource(SourceModel):
             if hasattr(made, "column_names") and key in made.column_names:
                 column = list(made[key])
             else:
-                column = [_item(items, index, self.object)[key] for index in range(len(items))]
+                column = [self._part(items, index, key) for index in range(len(items))]
         labels, names = check_labels([_plain(value) for value in column], opening.task, self.object)
         feature = getattr(made, "features", {}) or {}
         own = getattr(feature.get(key), "names", None) if isinstance(feature, Mapping) else None
