@@ -23,6 +23,7 @@ from calib.data.recipe import Recipe, Use
 __all__ = ["check_datasets", "check_image_files", "same_files"]
 
 _MOST_FILES = 5000
+_OF_SOURCES = ("source", "files-left-out", "boxes-beyond")
 
 
 def check_datasets(
@@ -71,7 +72,7 @@ def _merged(findings: Sequence[Finding]) -> list[Finding]:
     kept: dict[tuple[str, str], Finding] = {}
     for finding in findings:
         words = finding.message
-        if finding.code in ("source", "files-left-out"):
+        if finding.code in _OF_SOURCES:
             words = words.partition(": ")[2]
             finding = Finding(finding.code, finding.severity, words, finding.where, finding.advice)
         kept.setdefault((finding.code, words), finding)

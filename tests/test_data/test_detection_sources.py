@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calib.data import Boxes, fingerprint, open_calibration
+from calib.data.checks import check_datasets
 from calib.data.checks_labels import check_notes
 from calib.data.sources.yolo import _box
 from calib.errors import DatasetError
@@ -177,6 +179,9 @@ class TestCoco:
         assert any("annotation 11" in n and "annotation 12" not in n for n in dataset.notes)
         found = {finding.code: finding for finding in check_notes(dataset, "calibration")}
         assert found["boxes-beyond"].severity == found["files-left-out"].severity == "warning"
+        # Both uses have the same source: what is wrong with it is told once.
+        both = Counter(finding.code for finding in check_datasets(dataset, dataset)[0])
+        assert both["boxes-beyond"] == both["files-left-out"] == 1
         with pytest.raises(
             DatasetError, match=r"strict: true.*annotation 10 \(outside of the image of 10 × 20"
         ):
