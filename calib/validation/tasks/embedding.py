@@ -40,7 +40,9 @@ class _PairJudge(Judge[Floats]):
         if self._labelled:
             self._pairs.extend(batch.labels)
         if baseline is not None:
-            self._close.extend(_cosines(answers, baseline).tolist())
+            # What is not finite agrees with nothing.
+            close = _cosines(answers, baseline)
+            self._close.extend(np.where(np.isfinite(close), close, 0.0).tolist())
 
     @cached_property
     def _complete(self) -> list[tuple[int, int]]:
@@ -116,9 +118,10 @@ class _PairJudge(Judge[Floats]):
 
 
 def _cosines(first: Floats, second: Floats) -> Floats:
+    """Of each row; 0 where a vector is, and NaN where one is not finite."""
     with np.errstate(invalid="ignore", divide="ignore"):
         lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-        found: Floats = np.where(lengths > 0, (first * second).sum(axis=1) / lengths, 0.0)
+        found: Floats = np.where(lengths == 0, 0.0, (first * second).sum(axis=1) / lengths)
     return found
 
 

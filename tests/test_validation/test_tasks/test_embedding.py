@@ -39,6 +39,18 @@ def test_the_correlations_are_those_of_scipy(batch: int) -> None:
     assert found.warnings() == ()
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_embeddings_that_are_not_finite_have_no_correlation(value: float) -> None:
+    broken = VECTORS.copy()
+    broken[:6, 2] = value
+    found = judged(TASK, numbered(LABELS), {"y": VECTORS}, {"y": broken})
+    for name in ("spearman", "pearson"):
+        one = metrics(found, 1)[name]
+        assert (one.value, one.note) == (None, "fewer than two pairs, or embeddings that are not finite")
+    # 24 of 30 are as they were, and what is not finite agrees with nothing.
+    assert values(found, 1)["embedding_agreement"] == pytest.approx(24 / 30)
+
+
 def test_halves_of_pairs_are_left_out_and_counted() -> None:
     dataset = numbered(LABELS).subset(range(2 * PAIRS - 3))
     found = metrics(judged(TASK, dataset, {"y": VECTORS}))["spearman"]
