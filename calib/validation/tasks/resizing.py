@@ -45,5 +45,8 @@ def _along(scores: Floats, new: int, axis: int) -> Floats:
     shape = [1, 1, 1]
     shape[axis] = new
     share = (place - low).reshape(shape)
-    mixed: Floats = np.take(scores, low, axis) * (1 - share) + np.take(scores, high, axis) * share
+    # A score may be infinite, of a class that is ruled out; 0 times that would be NaN.
+    with np.errstate(invalid="ignore"):
+        other = np.where(share == 0, 0.0, np.take(scores, high, axis) * share)
+        mixed: Floats = np.take(scores, low, axis) * (1 - share) + other
     return mixed

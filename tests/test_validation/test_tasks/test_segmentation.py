@@ -184,3 +184,6 @@ def test_resizing_is_that_of_torch(size: tuple[int, int]) -> None:
     bilinear = torch.nn.functional.interpolate(tensor, size, mode="bilinear", align_corners=False)[0].numpy()
     assert (resize_nearest(scores, size) == nearest).all()
     assert resize_bilinear(scores, size) == pytest.approx(bilinear)
+    # A class that is ruled out everywhere stays so, also at the borders, which mix one pixel with none.
+    scores[0] = -np.inf
+    assert (resize_bilinear(scores, size)[0] == -np.inf).all()
