@@ -177,7 +177,9 @@ class DetectionTask(Task[_Answers]):
     def _image(self, outputs: Mapping[str, Array], batch: Batch, row: int) -> Detections:
         geometry = batch.geometries[row] if batch.geometries else None
         size = geometry.target if geometry is not None else _input_size(batch)
-        found = self._decoder.decode(Rows(outputs, row, len(batch), batch.origins[row], size))
+        # What is not finite is left out here, and the comparison warns of it; numpy need not.
+        with np.errstate(invalid="ignore", over="ignore"):
+            found = self._decoder.decode(Rows(outputs, row, len(batch), batch.origins[row], size))
         finite = np.isfinite(found.boxes).all(axis=1) & np.isfinite(found.scores)
         found = found.take(finite & (found.scores > self.options.confidence))
         boxes = found.boxes

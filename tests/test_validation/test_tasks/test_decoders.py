@@ -85,6 +85,18 @@ def test_end2end() -> None:
     check(found)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("decoder", ["yolov5", "end2end", "detr"])
+def test_what_is_not_finite_is_left_out_without_a_word_of_numpy(decoder: str, value: float) -> None:
+    broken = np.full((1, 5, 6), value, np.float32)
+    broken[:, 1::2] = 0
+    outputs = {"y": broken}
+    if decoder == "detr":
+        outputs = {"pred_logits": broken, "pred_boxes": np.full((1, 5, 4), value, np.float32)}
+    (found,) = read({"decoder": decoder}, outputs)
+    assert len(found) == 0
+
+
 @pytest.mark.parametrize("axis", [True, False], ids=["with an axis of samples", "one image without"])
 def test_torchvision(axis: bool) -> None:
     outputs = {"boxes": CORNERS, "labels": np.array([1, 2]), "scores": np.array([0.9, 0.8], np.float32)}
