@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,9 @@ def _padded(name: str, samples: Sequence[Sample], how: Padding) -> dict[str, Arr
                 f"{_where(samples[0])} in the same batch has {arrays[0].shape}: they differ in more than "
                 f"the padded {'axes' if len(axes) > 1 else 'axis'} {', '.join(map(str, axes))}."
             )
-    filled = np.full((len(arrays), *shape), _fill(name, how.value, arrays[0], samples[0]), arrays[0].dtype)
+    # As numpy.stack does for inputs of one length: one sample may hold whole numbers and the next fractions.
+    dtype = np.result_type(*{array.dtype for array in arrays})
+    filled = np.full((len(arrays), *shape), _fill(name, how.value, dtype, samples[0]), dtype)
     mask = np.zeros((len(arrays), *(shape[axis] for axis in axes)), np.int64)
     for row, array in enumerate(arrays):
         filled[row][tuple(map(slice, array.shape))] = array
@@ -117,13 +120,13 @@ def _length(name: str, axis: int, samples: Sequence[Sample], how: Padding) -> in
     return how.to
 
 
-def _fill(name: str, value: float, array: Array, sample: Sample) -> Array:
+def _fill(name: str, value: float, dtype: np.dtype[Any], sample: Sample) -> Array:
     """The padding value in the input's own type."""
     with np.errstate(invalid="ignore", over="ignore"):
-        fill = np.asarray(value).astype(array.dtype)
-    if array.dtype.kind in "iub" and fill != value:
+        fill = np.asarray(value).astype(dtype)
+    if dtype.kind in "iub" and fill != value:
         raise DatasetError(
-            f"padding: the value {value} of input {name!r} does not fit its type {array.dtype} "
+            f"padding: the value {value} of input {name!r} does not fit its type {dtype} "
             f"(sample {_where(sample)})."
         )
     return fill

@@ -40,6 +40,10 @@ class TestPadding:
         assert (batch.inputs["x"] == 9).sum() == 3 * (20 - 10) + 3 * (20 - 4)
         assert batch.inputs["mask"].sum() == 14
 
+    def test_fractions_after_whole_numbers_stay_fractions(self):
+        whole, half = np.array([1, 2]), np.array([0.5], np.float32)
+        assert stack(samples(whole, half), {"x": Padding()}).inputs["x"].tolist() == [[1, 2], [0.5, 0]]
+
     def test_an_input_that_is_not_there(self):
         with pytest.raises(DatasetError, match=r"sample file0 has no input 'y'; it has 'x'\. Correct"):
             stack(samples([1, 2]), {"y": Padding()})
