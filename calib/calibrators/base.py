@@ -201,6 +201,13 @@ class Calibrator(ABC, Generic[S]):
             raise CalibrationError(
                 f"Cannot merge {later.label()} into {self.label()}: another method or option."
             )
+        # Before the first of them is merged, since there is no way back.
+        grids = self.grids()
+        for name, first in later.grids().items():
+            if grids.get(name, first) != first:
+                raise CalibrationError(
+                    f"The grids differ: that of tensor {name!r} begins at {grids[name]!r} and {first!r}."
+                )
         for name, known in later.statistics.items():
             self.statistics.setdefault(name, self._fresh()).merge(known)
 

@@ -223,6 +223,16 @@ def test_histograms_of_different_grids_do_not_merge() -> None:
         first.merge(second)
 
 
+def test_calibrators_of_different_grids_stay_as_they_are() -> None:
+    first, second = EntropyCalibrator(), EntropyCalibrator()
+    first.collect({"p": np.ones(3, np.float32), "q": np.ones(3, np.float32)})
+    second.collect({"p": np.ones(3, np.float32), "q": np.full(3, 2, np.float32), "r": np.ones(3, np.float32)})
+    with pytest.raises(CalibrationError, match=r"that of tensor 'q' begins at 1\.0 and 2\.0"):
+        first.merge(second)
+    # "p" and "r" would merge, but a calibrator that holds them alone is neither of the two.
+    assert {name: known.total for name, known in first.statistics.items()} == {"p": 3, "q": 3}
+
+
 @given(st.floats(2.0**-140, 2.0**80, width=32), st.integers(0, 40), st.integers(0, 2048))
 def test_bin_is_that_of_exact_division(limit: float, doublings: int, numerator: int) -> None:
     """Against fractions, at whole quotients and one float beside them."""
