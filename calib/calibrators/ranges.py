@@ -22,14 +22,15 @@ def scale_of(amax: float) -> float:
         amax: Largest absolute value that is represented, in the tensor's unit.
 
     Returns:
-        The scale, a value that float32 holds exactly.
+        The scale, a value that float32 holds exactly; infinite where the range is beyond float32.
 
     >>> scale_of(1.0) == float(np.float32(1.0) / np.float32(127))
     True
     >>> hex(np.float32(scale_of(1.0)).view(np.uint32))
     '0x3c010204'
     """
-    return float(np.float32(amax) / np.float32(127))
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.float32(amax) / np.float32(127))
 
 
 class RangeTable(Mapping[str, float]):

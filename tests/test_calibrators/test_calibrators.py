@@ -314,3 +314,16 @@ def test_masks_of_the_largest_float_give_a_finite_range(method: str, first: floa
     calibrator.collect({"mask": np.full(64, first, np.float32)})
     calibrator.collect({"mask": np.where(np.arange(640) < 600, -largest, np.float32(0))})
     assert calibrator.compute()["mask"] == pytest.approx(float(largest), rel=1e-3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_numpy_that_raises_what_it_passes_over_elsewhere_changes_nothing(method: str) -> None:
+    """1e-60 is zero as float32; a range of 1e-44 has a scale that is."""
+    values = np.append(np.linspace(-1, 1, 1000), [1e-60, 1e-310])
+    expected = collected(method, values).compute()["x"]
+    with np.errstate(all="raise"):
+        calibrator = make_calibrator(method)
+        calibrator.collect({"x": values})
+        assert calibrator.compute()["x"] == expected
+        assert RangeTable({"x": 1e-44}).scales == {"x": 0.0}
+        assert scale_of(1e39) == np.inf
