@@ -145,7 +145,7 @@ def test_cut_partial_is_refused(network: Path, tmp_path: Path) -> None:
         read_partial(path)
 
 
-@pytest.mark.parametrize("text", ["2", "0/2", "3/2", "a/b", "1/0", "-1/2"])
+@pytest.mark.parametrize("text", ["2", "0/2", "3/2", "a/b", "1/0", "-1/2", "¹/²"])
 def test_shard_that_cannot_be_meant(text: str, network: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--shard must read like 2/4"):
         calibrate_shard(network, rising(), text, tmp_path / "p")
