@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
@@ -239,8 +240,9 @@ class Calibrator(ABC, Generic[S]):
             raise CalibrationError(f"The saved state is not one of {self.label()}. Calibrate again.")
         if "names" not in state or len(set(state["names"])) < len(state["names"]):
             refuse_state("tensor names are missing or repeated")
+        parts = _parts(state)
         names = [str(name) for name in state["names"]]
-        self.statistics = {name: self._restored(_part(state, place)) for place, name in enumerate(names)}
+        self.statistics = {name: self._restored(parts[str(place)]) for place, name in enumerate(names)}
 
     def label(self) -> str:
         """Method and options in words."""
@@ -253,9 +255,13 @@ class Calibrator(ABC, Generic[S]):
         return known
 
 
-def _part(state: Arrays, place: int) -> dict[str, npt.NDArray[Any]]:
-    ending = f"/{place}"
-    return {key.removesuffix(ending): array for key, array in state.items() if key.endswith(ending)}
+def _parts(state: Arrays) -> dict[str, dict[str, npt.NDArray[Any]]]:
+    """The arrays of each tensor by its place, in one pass: networks have thousands of tensors."""
+    parts: dict[str, dict[str, npt.NDArray[Any]]] = defaultdict(dict)
+    for name, array in state.items():
+        key, _, place = name.rpartition("/")
+        parts[place][key] = array
+    return parts
 
 
 def absolute_maximum(array: Array) -> float:
