@@ -127,7 +127,11 @@ class Calibrator(ABC, Generic[S]):
 
         Raises:
             NonFiniteError: A tensor holds NaN or an infinity; nothing of the batch is counted.
+            CalibrationError: A tensor holds complex numbers; nothing of the batch is counted.
         """
+        for name, array in tensors.items():
+            if np.iscomplexobj(array):
+                raise CalibrationError(f"Tensor {name!r} holds complex numbers, of which INT8 has none.")
         amax = {name: absolute_maximum(array) for name, array in tensors.items() if array.size}
         for name, value in amax.items():
             check_finite(name, tensors[name], value)

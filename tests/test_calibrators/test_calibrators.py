@@ -95,6 +95,15 @@ def test_non_finite_values_are_refused_and_nothing_is_counted(method: str, bad: 
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_complex_values_are_refused_and_nothing_is_counted(method: str) -> None:
+    """A range of their real parts alone would be 1, while |1 + 2i| is √5."""
+    calibrator = make_calibrator(method)
+    with pytest.raises(CalibrationError, match="Tensor 'y' holds complex numbers"):
+        calibrator.collect({"x": np.ones(3, np.float32), "y": np.array([1 + 2j])})
+    assert not calibrator.statistics
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_arrays_are_not_kept_and_empty_ones_passed_over(method: str) -> None:
     values = np.array([1.0, 2.0], np.float32)
     calibrator = make_calibrator(method)
