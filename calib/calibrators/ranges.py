@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from calib.errors import CalibrationError
+from calib.errors import CalibrationError, UsageError
 
-__all__ = ["RangeTable", "scale_of"]
+__all__ = ["RangeTable", "refuse_ranges", "scale_of"]
 
 
 def scale_of(amax: float) -> float:
@@ -84,3 +84,13 @@ class RangeTable(Mapping[str, float]):
         return RangeTable(
             {name: self._amax[source] for name, source in source_of.items() if source in self._amax}
         )
+
+
+def refuse_ranges(scales: Mapping[str, float]) -> None:
+    """Refuses a range table where scales are wanted, which are a mapping to numbers as well.
+
+    Raises:
+        UsageError: It is one.
+    """
+    if isinstance(scales, RangeTable):
+        raise UsageError("A RangeTable holds ranges, which are 127 times the scales. Give its .scales.")

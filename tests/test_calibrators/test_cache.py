@@ -110,6 +110,24 @@ def test_version_that_is_none_is_refused(version: str) -> None:
         CalibrationCache({}, version=version)
 
 
+@pytest.mark.parametrize("algorithm", ["", "Foo-Bar", "A B", "EntropyCalibration2\nx: 1"])
+def test_a_header_that_could_not_be_read_again_is_refused(algorithm: str) -> None:
+    cache = CalibrationCache({"x": 1.0})
+    with pytest.raises(UsageError, match="Algorithm must be one word such as EntropyCalibration2, got"):
+        CalibrationCache({"x": 1.0}, algorithm)
+    with pytest.raises(UsageError, match="Algorithm must be one word such as EntropyCalibration2, got"):
+        cache.replaced(algorithm=algorithm)
+
+
+def test_ranges_are_not_taken_for_scales() -> None:
+    """The range 1.0 has the scale 1/127; taken for a scale it would stand for the range 127."""
+    ranges = RangeTable({"x": 1.0})
+    for wrong in (lambda: CalibrationCache(ranges), lambda: CalibrationCache({"x": 0.5}).replaced(ranges)):
+        with pytest.raises(UsageError, match=r"127 times the scales\. Give its \.scales"):
+            wrong()
+    assert CalibrationCache(ranges.scales)["x"] == np.float32(1) / np.float32(127)
+
+
 @pytest.mark.parametrize("digits", ["10300", "860", "1003000"])
 def test_digits_that_no_version_has_are_a_placeholder(digits: str) -> None:
     assert decode_version(digits) is None
