@@ -132,7 +132,8 @@ def cache_files(cache: object) -> dict[str, Path]:
 def sidecar_path(cache: str | os.PathLike[str]) -> Path:
     """Where the sidecar of a cache lies: ``MODEL.cache`` → ``MODEL.cache.json``."""
     path = Path(cache)
-    return path.with_name(path.name + ".json")
+    # Not with_name, which fails for "" and "/": what is wrong with them is said where they are opened.
+    return path.parent / (path.name + ".json")
 
 
 def write_with_sidecar(cache: CalibrationCache, sidecar: Sidecar, path: str | os.PathLike[str]) -> Path:
