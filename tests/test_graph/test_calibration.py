@@ -63,9 +63,9 @@ def test_a_cache_does_not_replace_what_it_is_made_from(network: Path, tmp_path: 
 
 @pytest.mark.parametrize("out", ["", "/", ".."])
 def test_a_folder_is_no_cache_even_where_its_path_ends_without_a_name(out: str, network: Path) -> None:
-    with pytest.raises(OutputError, match="it is a folder. Give a file's path"):
+    with pytest.raises(OutputError, match="it is a folder"):
         calib.calibrate(network, dataset(), out=out)
-    with pytest.raises(CacheError, match="Cannot read calibration cache .*: Is a directory"):
+    with pytest.raises(CacheError, match=r"Cannot read calibration cache .*: Is a directory"):
         calib.quantize(network, out)
 
 
