@@ -374,6 +374,7 @@ class TestRefusals:
             ({"seed": 1}, UsageError, "A recipe has its own seed"),
             ({"scores": "logits"}, UsageError, "no output 'logits'"),
             ({"keep_float": ["nothing"]}, UsageError, "nothing"),
+            ({"cache": CalibrationCache({"x": 0.5})}, UsageError, "write the cache, and give its path"),
             ({"cache": "missing.cache"}, CacheError, "missing.cache: no such file"),
         ],
     )
