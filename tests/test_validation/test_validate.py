@@ -433,6 +433,7 @@ class TestRefusals:
 
 def test_precisions_keep_their_order_after_fp32() -> None:
     assert ordered_precisions(["int8", "fp16"]) == ("fp32", "int8", "fp16")
+    assert ordered_precisions(iter(["int8", "fp16"])) == ("fp32", "int8", "fp16")  # type: ignore[arg-type]
 
 
 def test_results_differ_only_in_what_was_measured(work: Path) -> None:
