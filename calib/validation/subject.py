@@ -176,4 +176,5 @@ def data_name(data: str | os.PathLike[str] | Recipe | Dataset) -> str:
         return os.fspath(data)
     if isinstance(data, Recipe) and data.path.is_file():
         return str(data.path)
-    return data.name
+    # What is none of these is refused where it is opened.
+    return str(getattr(data, "name", type(data).__name__))

@@ -25,7 +25,15 @@ from calib.errors import (
     ValidationError,
 )
 from calib.graph import calibrate
-from calib.validation import EngineOptions, PrecisionRun, Results, read_results, validate
+from calib.validation import (
+    EngineOptions,
+    PrecisionRun,
+    Results,
+    check_data,
+    decompose,
+    read_results,
+    validate,
+)
 from calib.validation.options import ordered_precisions
 
 QUICK: dict[str, Any] = {"latency_count": 3, "latency_seconds": 5.0}
@@ -398,6 +406,16 @@ class TestRefusals:
         assert f"calib calibrate {net} --data {recipe} --out {work / 'net.cache'}" in text
         assert f"calib validate {net} --data {recipe} --cache {work / 'net.cache'}" in text
         assert "--precisions fp32,fp16" in text
+
+    @pytest.mark.parametrize("reader", [[{"x": np.zeros((2, 3))}], np.zeros((2, 3)), None])
+    def test_what_calibrates_but_is_no_dataset_is_refused(self, work: Path, reader: Any) -> None:
+        net, message = work / "net.onnx", r"is neither a recipe nor a dataset.*calib\.data\.from_arrays"
+        with pytest.raises(DatasetError, match=message):
+            validate(net, reader, precisions=["fp32"])
+        with pytest.raises(DatasetError, match=message):
+            decompose(net, work / "net.cache", reader)
+        with pytest.raises(DatasetError, match=message):
+            check_data(reader, net)
 
     def test_data_is_looked_at_before_the_model(self, work: Path) -> None:
         with pytest.raises(DatasetError, match="No such recipe"):
