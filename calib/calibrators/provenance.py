@@ -163,7 +163,7 @@ def read_sidecar(cache: str | os.PathLike[str]) -> Sidecar | None:
     if not path.exists():
         return None
     try:
-        return Sidecar.model_validate_json(read_bounded(path, "sidecar", CacheError, limit=_MAX_BYTES))
+        sidecar = Sidecar.model_validate_json(read_bounded(path, "sidecar", CacheError, limit=_MAX_BYTES))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole file"
@@ -171,3 +171,9 @@ def read_sidecar(cache: str | os.PathLike[str]) -> Sidecar | None:
             f"{path} is not the sidecar of a calibration cache: {place}: {first['msg']}. "
             "Delete it to use the cache without provenance, or calibrate again."
         ) from error
+    if sidecar.schema_version != SIDECAR_SCHEMA:
+        raise CacheError(
+            f"{path} has schema {sidecar.schema_version}, this calib reads {SIDECAR_SCHEMA}. Use the calib "
+            "that wrote it, or calibrate again."
+        )
+    return sidecar

@@ -448,6 +448,12 @@ class TestRefusals:
         with pytest.raises(CacheError, match="is not the sidecar"):
             run(work)
 
+    def test_a_sidecar_of_another_schema(self, work: Path) -> None:
+        sidecar = sidecar_path(work / "net.cache")
+        sidecar.write_text(sidecar.read_text().replace('"schema": 1', '"schema": 2'))
+        with pytest.raises(CacheError, match=r"net\.cache\.json has schema 2, this calib reads 1"):
+            run(work)
+
 
 def test_precisions_keep_their_order_after_fp32() -> None:
     assert ordered_precisions(["int8", "fp16"]) == ("fp32", "int8", "fp16")
