@@ -448,6 +448,12 @@ class TestRefusals:
         with pytest.raises(CacheError, match="is not the sidecar"):
             run(work)
 
+    @pytest.mark.parametrize("scores", ["", "logits"])
+    def test_scores_that_are_no_output_of_a_dataset_from_python(self, work: Path, scores: str) -> None:
+        dataset = from_arrays("two", {"x": samples(2, 3, 8, 8)}, [0, 1])
+        with pytest.raises(UsageError, match=f"no output '{scores}'"):
+            validate(work / "net.onnx", dataset, precisions=["fp32"], scores=scores)
+
     def test_a_sidecar_of_another_schema(self, work: Path) -> None:
         sidecar = sidecar_path(work / "net.cache")
         sidecar.write_text(sidecar.read_text().replace('"schema": 1', '"schema": 2'))
