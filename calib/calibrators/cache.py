@@ -222,7 +222,9 @@ def _checked_bits(scales: Mapping[str, float]) -> dict[str, int]:
             raise CacheError(f"Scale of tensor {name!r} must be finite and ≥ 0, got {scale}.")
         if "\n" in name or "\r" in name:
             raise CacheError(f"Tensor name {name!r} holds a line break, which no cache can hold.")
-    return {name: _to_bits(scale) for name, scale in scales.items()}
+        if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
+            raise CacheError(f"Tensor name {name!r} holds half a surrogate pair, which no cache can hold.")
+    return {name: _to_bits(name, scale) for name, scale in scales.items()}
 
 
 def _header(digits: str, algorithm: str) -> str:
@@ -232,11 +234,11 @@ def _header(digits: str, algorithm: str) -> str:
     return header
 
 
-def _to_bits(scale: float) -> int:
+def _to_bits(name: str, scale: float) -> int:
     try:
         packed = struct.pack(">f", scale + 0.0)
     except OverflowError as error:
-        raise CacheError(f"Scale {scale} is beyond float32's range.") from error
+        raise CacheError(f"Scale {scale} of tensor {name!r} is beyond float32's range.") from error
     return int.from_bytes(packed, "big")
 
 

@@ -119,6 +119,21 @@ def test_a_header_that_could_not_be_read_again_is_refused(algorithm: str) -> Non
         cache.replaced(algorithm=algorithm)
 
 
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [
+        ({"x": 1.0, "y": 3.5e38}, r"Scale 3\.5e\+38 of tensor 'y' is beyond float32's range"),
+        ({"a\ud800": 1.0}, r"Tensor name 'a\\ud800' holds half a surrogate pair"),
+    ],
+)
+def test_what_no_file_can_hold_is_refused_with_the_tensor_named(
+    scales: dict[str, float], message: str
+) -> None:
+    """The largest float32 is 3.4028e38."""
+    with pytest.raises(CacheError, match=message):
+        CalibrationCache(scales)
+
+
 def test_ranges_are_not_taken_for_scales() -> None:
     """The range 1.0 has the scale 1/127; taken for a scale it would stand for the range 127."""
     ranges = RangeTable({"x": 1.0})
