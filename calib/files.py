@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -81,27 +81,34 @@ def _behind_links(target: Path) -> Path:
 
 def _stage(target: Path, content: bytes) -> Path:
     """Writes content to a temporary file beside its target."""
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
-    temporary = Path(name)
+    mode = target.stat().st_mode & 0o777 if target.exists() else None
+    temporary, handle = _opened_beside(target, 0o666 if mode is None else mode)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.chmod(_mode(target))
+        if mode is not None:
+            temporary.chmod(mode)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
 
 
-def _mode(target: Path) -> int:
-    """The mode an ordinary ``open`` would give: mkstemp's 0600 would hide results from colleagues."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+def _opened_beside(target: Path, mode: int) -> tuple[Path, int]:
+    """A new file of a name that no other has, and its descriptor.
+
+    The system takes from the mode what an ordinary ``open`` lacks: mkstemp's 0600 would hide results from
+    colleagues, and to ask for the mask means to change it, for files of other threads too.
+    """
+    while True:
+        temporary = target.with_name(f".{target.name[:64]}.{secrets.token_hex(4)}.tmp")
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            return temporary, os.open(temporary, flags, mode)
+        except FileExistsError:
+            continue
 
 
 def _explain(target: Path, error: OSError) -> str:

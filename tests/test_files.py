@@ -30,6 +30,26 @@ def test_write_makes_folders_and_gives_the_usual_mode(tmp_path: Path) -> None:
     assert path.stat().st_mode == plain.stat().st_mode
 
 
+def test_the_mask_of_the_process_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one for all threads: what changes it, if only to read it, gives files of others another mode."""
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as watched:
+            watched.setattr("os.umask", lambda _: pytest.fail("the mask was changed"))
+            path = write_text(tmp_path / "a", "1")
+        assert path.stat().st_mode & 0o777 == 0o666 & ~0o027 == 0o640
+    finally:
+        os.umask(before)
+
+
+def test_a_name_that_is_taken_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".a.00000000.tmp").write_text("of another")
+    names = iter(["00000000", "00000001"])
+    monkeypatch.setattr("calib.files.secrets.token_hex", lambda _: next(names))
+    assert write_text(tmp_path / "a", "1").read_text() == "1"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.00000000.tmp", "a"]
+
+
 def test_overwriting_keeps_the_mode(tmp_path: Path) -> None:
     path = write_text(tmp_path / "a", "1")
     path.chmod(0o640)

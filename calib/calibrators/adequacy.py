@@ -95,7 +95,7 @@ def assess(
             changed.
         fresh: Makes an empty calibrator of their method and options.
         resamples: Number of bootstrap resamples, at least 10.
-        seed: Seed of the resamples; the same one gives the same result.
+        seed: Seed of the resamples, 0 or more; the same one gives the same result.
         tolerance: Difference up to which a scale counts as settled, above 0 and below 1.
         samples: Number of samples in all blocks, for the words.
         show: Whether to show progress on standard error.
@@ -104,7 +104,7 @@ def assess(
         UsageError: An argument is out of its bounds.
         CalibrationError: The blocks are of different methods, options or grids, or nothing was collected.
     """
-    _check(blocks, resamples, tolerance)
+    _check(blocks, resamples, seed, tolerance)
     names = list(dict.fromkeys(name for block in blocks for name in block.statistics))
     if not names:
         raise CalibrationError("No batches were collected: there is nothing to assess.")
@@ -136,7 +136,7 @@ def assess(
     )
 
 
-def _check(blocks: Sequence[Calibrator[Any]], resamples: int, tolerance: float) -> None:
+def _check(blocks: Sequence[Calibrator[Any]], resamples: int, seed: int, tolerance: float) -> None:
     if len(blocks) < _MIN_BLOCKS:
         raise UsageError(
             f"Assessing needs at least {_MIN_BLOCKS} blocks of batches, got {len(blocks)}. Take more samples "
@@ -144,6 +144,8 @@ def _check(blocks: Sequence[Calibrator[Any]], resamples: int, tolerance: float) 
         )
     if resamples < _MIN_RESAMPLES:
         raise UsageError(f"The number of resamples must be at least {_MIN_RESAMPLES}, got {resamples}.")
+    if seed < 0:
+        raise UsageError(f"The seed must be 0 or more, got {seed}.")
     if not 0 < tolerance < 1:
         raise UsageError(
             f"The tolerance must be a share above 0 and below 1, such as 0.05 for 5%, got {tolerance:.10g}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, TypeVar
@@ -126,7 +127,11 @@ class Calibrator(ABC, Generic[S]):
 
         Raises:
             NonFiniteError: A tensor holds NaN or an infinity; nothing of the batch is counted.
+            CalibrationError: A tensor holds complex numbers; nothing of the batch is counted.
         """
+        for name, array in tensors.items():
+            if np.iscomplexobj(array):
+                raise CalibrationError(f"Tensor {name!r} holds complex numbers, of which INT8 has none.")
         amax = {name: absolute_maximum(array) for name, array in tensors.items() if array.size}
         for name, value in amax.items():
             check_finite(name, tensors[name], value)
@@ -201,6 +206,13 @@ class Calibrator(ABC, Generic[S]):
             raise CalibrationError(
                 f"Cannot merge {later.label()} into {self.label()}: another method or option."
             )
+        # Before the first of them is merged, since there is no way back.
+        grids = self.grids()
+        for name, first in later.grids().items():
+            if grids.get(name, first) != first:
+                raise CalibrationError(
+                    f"The grids differ: that of tensor {name!r} begins at {grids[name]!r} and {first!r}."
+                )
         for name, known in later.statistics.items():
             self.statistics.setdefault(name, self._fresh()).merge(known)
 
@@ -232,8 +244,9 @@ class Calibrator(ABC, Generic[S]):
             raise CalibrationError(f"The saved state is not one of {self.label()}. Calibrate again.")
         if "names" not in state or len(set(state["names"])) < len(state["names"]):
             refuse_state("tensor names are missing or repeated")
+        parts = _parts(state)
         names = [str(name) for name in state["names"]]
-        self.statistics = {name: self._restored(_part(state, place)) for place, name in enumerate(names)}
+        self.statistics = {name: self._restored(parts[str(place)]) for place, name in enumerate(names)}
 
     def label(self) -> str:
         """Method and options in words."""
@@ -246,9 +259,13 @@ class Calibrator(ABC, Generic[S]):
         return known
 
 
-def _part(state: Arrays, place: int) -> dict[str, npt.NDArray[Any]]:
-    ending = f"/{place}"
-    return {key.removesuffix(ending): array for key, array in state.items() if key.endswith(ending)}
+def _parts(state: Arrays) -> dict[str, dict[str, npt.NDArray[Any]]]:
+    """The arrays of each tensor by its place, in one pass: networks have thousands of tensors."""
+    parts: dict[str, dict[str, npt.NDArray[Any]]] = defaultdict(dict)
+    for name, array in state.items():
+        key, _, place = name.rpartition("/")
+        parts[place][key] = array
+    return parts
 
 
 def absolute_maximum(array: Array) -> float:

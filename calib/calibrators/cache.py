@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from calib.calibrators.cache_text import decode_text
-from calib.calibrators.ranges import RangeTable
+from calib.calibrators.ranges import RangeTable, refuse_ranges
 from calib.calibrators.trt_version import decode_version, encode_version
 from calib.errors import CacheError, UsageError
 from calib.files import read_bounded, write_bytes
@@ -46,7 +46,7 @@ class CalibrationCache(Mapping[str, float]):
 
     Raises:
         CacheError: A scale is not finite or negative.
-        UsageError: The version is no version.
+        UsageError: The version is no version, the algorithm is not one word, or ranges were given.
 
     >>> cache = CalibrationCache({"input:0": 1 / 127}, version="10.3.0")
     >>> print(cache.to_text(), end="")
@@ -65,7 +65,7 @@ class CalibrationCache(Mapping[str, float]):
         version: str = "8.6.0",
     ) -> None:
         self._bits = _checked_bits(scales)
-        self._set_header(f"TRT-{encode_version(version)}-{algorithm}")
+        self._set_header(_header(encode_version(version), algorithm))
 
     def _set_header(self, header: str) -> None:
         match = _HEADER.fullmatch(header)
@@ -104,7 +104,7 @@ class CalibrationCache(Mapping[str, float]):
 
         Raises:
             CacheError: As the constructor.
-            UsageError: The version is no version, or the header names none that could be kept.
+            UsageError: As the constructor; or the header names no version that could be kept.
 
         >>> cache = CalibrationCache.parse(b"TRT-8XXX-MinMaxCalibration\nx: 3c010204\n")
         >>> cache.replaced(algorithm="EntropyCalibration2").header
@@ -118,7 +118,7 @@ class CalibrationCache(Mapping[str, float]):
             if version is None and match is None:
                 raise UsageError(f"Header {header!r} names no version of TensorRT. Give one.")
             digits = encode_version(version) if version is not None else match[1] if match else ""
-            header = f"TRT-{digits}-{self.algorithm if algorithm is None else algorithm}"
+            header = _header(digits, self.algorithm if algorithm is None else algorithm)
         copy._set_header(header)
         return copy
 
@@ -216,19 +216,29 @@ def unusable_reason(scale: float) -> str:
 
 
 def _checked_bits(scales: Mapping[str, float]) -> dict[str, int]:
+    refuse_ranges(scales)
     for name, scale in scales.items():
         if not math.isfinite(scale) or scale < 0:
             raise CacheError(f"Scale of tensor {name!r} must be finite and ≥ 0, got {scale}.")
         if "\n" in name or "\r" in name:
             raise CacheError(f"Tensor name {name!r} holds a line break, which no cache can hold.")
-    return {name: _to_bits(scale) for name, scale in scales.items()}
+        if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
+            raise CacheError(f"Tensor name {name!r} holds half a surrogate pair, which no cache can hold.")
+    return {name: _to_bits(name, scale) for name, scale in scales.items()}
 
 
-def _to_bits(scale: float) -> int:
+def _header(digits: str, algorithm: str) -> str:
+    header = f"TRT-{digits}-{algorithm}"
+    if not _HEADER.fullmatch(header):
+        raise UsageError(f"Algorithm must be one word such as EntropyCalibration2, got {algorithm!r}.")
+    return header
+
+
+def _to_bits(name: str, scale: float) -> int:
     try:
         packed = struct.pack(">f", scale + 0.0)
     except OverflowError as error:
-        raise CacheError(f"Scale {scale} is beyond float32's range.") from error
+        raise CacheError(f"Scale {scale} of tensor {name!r} is beyond float32's range.") from error
     return int.from_bytes(packed, "big")
 
 

@@ -111,7 +111,7 @@ def with_header(
     'TRT-100300-EntropyCalibration2'
     """
     major = "" if version is None else version.strip().partition(".")[0]
-    if major.isdigit() and int(major) >= 11:
+    if major.isdecimal() and int(major) >= 11:
         raise UsageError(
             f"TensorRT {version} has no calibrators and reads no calibration cache. "
             "Write the scales into the model instead: calib quantize MODEL.onnx --cache FILE"

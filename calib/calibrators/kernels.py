@@ -96,7 +96,7 @@ def flat_float32(values: Array) -> Floats:
     """
     if values.dtype == np.float32:
         return np.ascontiguousarray(values).reshape(-1)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         return np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
 
 

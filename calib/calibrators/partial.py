@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from calib.calibrators.base import Calibrator
 from calib.calibrators.provenance import Origin
 from calib.calibrators.registry import make_calibrator
-from calib.errors import CacheError, CalibrationError
+from calib.errors import CacheError, CalibrationError, UsageError
 from calib.files import write_bytes
 
 __all__ = ["Partial", "is_partial", "merge_partials", "read_partial"]
@@ -147,8 +147,11 @@ def merge_partials(parts: Sequence[tuple[str, Partial]]) -> Partial:
     Raises:
         CalibrationError: Parts are of different calibrations (what differs is said), overlap, are
             unfinished or missing, or were counted on different grids.
+        UsageError: There are no parts.
     """
     ordered = sorted(parts, key=lambda part: part[1].start)
+    if not ordered:
+        raise UsageError("Merging needs at least one part of a calibration, got none.")
     first_name, first = ordered[0]
     merged = make_calibrator(first.origin.method, **first.origin.options)
     expected = 0

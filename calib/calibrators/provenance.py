@@ -132,7 +132,8 @@ def cache_files(cache: object) -> dict[str, Path]:
 def sidecar_path(cache: str | os.PathLike[str]) -> Path:
     """Where the sidecar of a cache lies: ``MODEL.cache`` → ``MODEL.cache.json``."""
     path = Path(cache)
-    return path.with_name(path.name + ".json")
+    # Not with_name, which fails for "" and "/": what is wrong with them is said where they are opened.
+    return path.parent / (path.name + ".json")
 
 
 def write_with_sidecar(cache: CalibrationCache, sidecar: Sidecar, path: str | os.PathLike[str]) -> Path:
@@ -162,7 +163,7 @@ def read_sidecar(cache: str | os.PathLike[str]) -> Sidecar | None:
     if not path.exists():
         return None
     try:
-        return Sidecar.model_validate_json(read_bounded(path, "sidecar", CacheError, limit=_MAX_BYTES))
+        sidecar = Sidecar.model_validate_json(read_bounded(path, "sidecar", CacheError, limit=_MAX_BYTES))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole file"
@@ -170,3 +171,9 @@ def read_sidecar(cache: str | os.PathLike[str]) -> Sidecar | None:
             f"{path} is not the sidecar of a calibration cache: {place}: {first['msg']}. "
             "Delete it to use the cache without provenance, or calibrate again."
         ) from error
+    if sidecar.schema_version != SIDECAR_SCHEMA:
+        raise CacheError(
+            f"{path} has schema {sidecar.schema_version}, this calib reads {SIDECAR_SCHEMA}. Use the calib "
+            "that wrote it, or calibrate again."
+        )
+    return sidecar

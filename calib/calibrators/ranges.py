@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from calib.errors import CalibrationError
+from calib.errors import CalibrationError, UsageError
 
-__all__ = ["RangeTable", "scale_of"]
+__all__ = ["RangeTable", "refuse_ranges", "scale_of"]
 
 
 def scale_of(amax: float) -> float:
@@ -22,14 +22,15 @@ def scale_of(amax: float) -> float:
         amax: Largest absolute value that is represented, in the tensor's unit.
 
     Returns:
-        The scale, a value that float32 holds exactly.
+        The scale, a value that float32 holds exactly; infinite where the range is beyond float32.
 
     >>> scale_of(1.0) == float(np.float32(1.0) / np.float32(127))
     True
     >>> hex(np.float32(scale_of(1.0)).view(np.uint32))
     '0x3c010204'
     """
-    return float(np.float32(amax) / np.float32(127))
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.float32(amax) / np.float32(127))
 
 
 class RangeTable(Mapping[str, float]):
@@ -83,3 +84,13 @@ class RangeTable(Mapping[str, float]):
         return RangeTable(
             {name: self._amax[source] for name, source in source_of.items() if source in self._amax}
         )
+
+
+def refuse_ranges(scales: Mapping[str, float]) -> None:
+    """Refuses a range table where scales are wanted, which are a mapping to numbers as well.
+
+    Raises:
+        UsageError: It is one.
+    """
+    if isinstance(scales, RangeTable):
+        raise UsageError("A RangeTable holds ranges, which are 127 times the scales. Give its .scales.")

@@ -8,14 +8,15 @@ from calib.errors import UsageError
 
 __all__ = ["decode_version", "encode_version"]
 
-_VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:[.+].*)?")
+_VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2})(?!\d).*|\+.*)?")
 
 
 def encode_version(version: str) -> str:
     """The digits of a version: NV_TENSORRT_VERSION of NvInferRuntimeBase.h.
 
     Args:
-        version: "8.6.0", "8.6", "10.3.0" or what ``tensorrt.__version__`` says, such as "10.16.1.11".
+        version: "8.6.0", "8.6", "10.3.0" or what ``tensorrt.__version__`` says, such as "10.16.1.11";
+            what follows the third number does not count.
 
     Raises:
         UsageError: It is no version.
@@ -36,7 +37,8 @@ def decode_version(digits: str) -> str | None:
     >>> decode_version("8600"), decode_version("101401"), decode_version("8XXX")
     ('8.6.0', '10.14.1', None)
     """
-    if not (digits.isascii() and digits.isdigit() and 4 <= len(digits) <= 6):
+    # Versions before 10 have four, those from 10 on six.
+    if not (digits.isascii() and digits.isdigit() and len(digits) in (4, 6)):
         return None
     number = int(digits)
     unit = 1000 if number < 10_000 else 10_000

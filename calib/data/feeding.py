@@ -87,7 +87,7 @@ class ConstantOption(BaseModel):
         if given.dtype.kind not in "biuf" or not given.size:
             raise ValueError(f"expected a number or lists of numbers of one length, got {self.value!r}")
         kind = self.dtype or {"f": "float32", "b": "bool"}.get(given.dtype.kind, "int64")
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             array = given.astype(kind)
         if not np.array_equal(array.astype(given.dtype), given) and np.dtype(kind).kind != "f":
             raise ValueError(f"{self.value!r} does not fit {kind}")

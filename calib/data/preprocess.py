@@ -279,7 +279,7 @@ def cast(values: Array, dtype: np.dtype[Any], origin: str) -> Array:
     """
     if values.dtype == dtype:
         return values
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         result = values.astype(dtype)
     whole = dtype.kind in "iu"
     lost = _lost_whole(values, dtype) if whole else np.isinf(result) & np.isfinite(values)

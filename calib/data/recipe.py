@@ -231,6 +231,12 @@ def load_recipe(path_or_name: str | os.PathLike[str], root: str | os.PathLike[st
     Raises:
         DatasetError: No such recipe, or something in it is wrong: file, line and key are named.
     """
+    # What calibrates is not restricted to recipes and datasets, so that readers come here too.
+    if not isinstance(path_or_name, (str, os.PathLike)):
+        raise DatasetError(
+            f"{type(path_or_name).__name__} is neither a recipe nor a dataset: a reader is for calibration "
+            "alone. calib.data.from_arrays makes a dataset of arrays."
+        )
     path, base = _find(path_or_name)
     document, content = read_document(path)
     try:

@@ -20,6 +20,16 @@ __all__ = ["choose", "open_calibration", "open_validation", "pick", "without"]
 _FEW_SAMPLES = 32
 
 
+def check_seed(seed: int) -> None:
+    """Refuses a seed that numpy's generator does not take.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if not 0 <= seed < 2**32:
+        raise UsageError(f"Seed must be from 0 to 4294967295, got {seed}.")
+
+
 def choose(
     count: int, samples: int, seed: int, labels: Sequence[Any] | None = None, *, cover: bool = False
 ) -> list[int]:
@@ -40,11 +50,15 @@ def choose(
     Returns:
         Indices below ``count``, none twice.
 
+    Raises:
+        UsageError: The seed is out of these bounds.
+
     >>> sorted(choose(6, 2, seed=0, labels="aaabbb"))[1] >= 3
     True
     """
     from sklearn.utils import resample, shuffle
 
+    check_seed(seed)
     random = np.random.RandomState(seed)
     codes = _codes(count, labels)
     first: list[int] = []
@@ -149,8 +163,8 @@ def open_calibration(recipe: Recipe, *, samples: int | None = None, seed: int | 
         UsageError: ``samples`` or ``seed`` cannot be meant.
         DatasetError: The data cannot be read, or are fewer than the samples wanted.
     """
-    if seed is not None and not 0 <= seed < 2**32:
-        raise UsageError(f"Seed must be from 0 to 4294967295, got {seed}.")
+    if seed is not None:
+        check_seed(seed)
     if samples is not None and samples < 1:
         raise UsageError(f"No samples: expected at least 1 calibration sample, got {samples}.")
     return _calibration(recipe, recipe.open("calibration"), samples, seed)

@@ -122,7 +122,7 @@ def _length(name: str, axis: int, samples: Sequence[Sample], how: Padding) -> in
 
 def _fill(name: str, value: float, dtype: np.dtype[Any], sample: Sample) -> Array:
     """The padding value in the input's own type."""
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         fill = np.asarray(value).astype(dtype)
     if dtype.kind in "iub" and fill != value:
         raise DatasetError(

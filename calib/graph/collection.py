@@ -234,7 +234,7 @@ def _first_sample(values: Array, batch: Batch) -> str:
     """The first sample of a batch that made a tensor leave the finite numbers."""
     if not values.ndim or len(values) != len(batch):
         return f"in the batch from sample {batch.origins[0]} to {batch.origins[-1]}"
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         finite = np.isfinite(values.reshape(len(batch), -1).astype(np.float32)).all(axis=1)
     row = int(np.flatnonzero(~finite)[0])
     return f"first at sample {batch.origins[row]} (id {batch.ids[row]!r})"

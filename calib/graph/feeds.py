@@ -148,7 +148,7 @@ class FeedBuilder:
         if array.dtype == spec.dtype:
             return np.asarray(array, order="C")
         numeric = array.dtype.kind in "biuf"
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             cast = np.asarray(array.astype(spec.dtype), order="C") if numeric else array
         if not numeric or _loses(array, cast):
             raise DatasetError(

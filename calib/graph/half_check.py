@@ -115,7 +115,7 @@ def _powers(wanted: Array, found: Array) -> Array:
     """Σ x² and Σ (x − y)² over elements that are finite in float32."""
     finite = np.isfinite(wanted)
     signal = wanted[finite].astype(np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         noise = signal - found[finite].astype(np.float64)
     return np.array([signal @ signal, noise @ noise])
 

@@ -99,7 +99,7 @@ class ConstantRules:
             as_array(self.graph.constants[name]).astype(np.float64) for name in node.input[1:5]
         )
         epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5)
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             halves = half_values(variance, False).astype(np.float64)
             factor = half_values(scale, False) / np.sqrt(halves + epsilon)
             exact = scale / np.sqrt(variance + epsilon)
@@ -149,7 +149,7 @@ def half_values(values: npt.NDArray[np.generic], saturate: bool) -> npt.NDArray[
     >>> half_values(np.array([1e6, -np.inf, 0.1]), saturate=True).tolist()
     [65504.0, -65504.0, 0.0999755859375]
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         exact = np.clip(values, -LARGEST, LARGEST) if saturate else values
         return np.asarray(exact, np.float16)
 

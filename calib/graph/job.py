@@ -347,6 +347,6 @@ def parse_shard(text: str) -> tuple[int, int]:
     (2, 4)
     """
     number, _, shards = text.partition("/")
-    if not (number.isdigit() and shards.isdigit() and 1 <= int(number) <= int(shards)):
+    if not (number.isdecimal() and shards.isdecimal() and 1 <= int(number) <= int(shards)):
         raise UsageError(f"--shard must read like 2/4, from 1/4 to 4/4, got {text!r}.")
     return int(number), int(shards)

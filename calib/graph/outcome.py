@@ -20,7 +20,7 @@ from calib.calibrators import (
 )
 from calib.calibrators.cache_lint import mask_tensors
 from calib.calibrators.partial import Partial
-from calib.errors import CacheError, first_names
+from calib.errors import CacheError, CalibrationError, first_names
 from calib.wording import counted, inflected
 
 __all__ = ["CalibrationResult", "finish_partial"]
@@ -71,8 +71,13 @@ def finish_partial(
         notes: What else is worth knowing.
 
     Raises:
-        CalibError: Nothing was counted, or the files cannot be written.
+        CalibError: Batches are missing, nothing was counted, or the files cannot be written.
     """
+    if (whole.start, whole.done) != (0, whole.batches):
+        raise CalibrationError(
+            f"Parts are missing: batches {whole.start} to {whole.done} of {whole.batches} are counted. Merge "
+            "all parts first: calib cache merge PART ..., or merge_partials."
+        )
     ranges = whole.calibrator.compute().arranged(whole.source_of)
     cache = CalibrationCache.from_ranges(ranges, whole.calibrator.algorithm, whole.tensorrt)
     result = CalibrationResult(

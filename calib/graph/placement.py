@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
+from calib.calibrators.ranges import refuse_ranges
 from calib.errors import UsageError
 from calib.graph.attention import attention_in_float
 from calib.graph.branches import Place, branch_places, handed_scales
@@ -103,8 +104,9 @@ def plan_placement(
         half: Quantize what is float16 too.
 
     Raises:
-        UsageError: A regular expression is none, or finds nothing in the model.
+        UsageError: A regular expression is none, or finds nothing in the model; or ranges were given.
     """
+    refuse_ranges(scales)
     graph = GraphView(proto, scales, half)
     kept = attention_in_float(graph) if float_attention else {}
     transposed = transposed_in_float(graph) if float_conv_transpose else {}

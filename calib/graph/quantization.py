@@ -203,7 +203,8 @@ def quantize_model(
     Raises:
         ModelError: The model is quantized already, its opset is none for the target, or nothing in it
             can be quantized.
-        UsageError: A regular expression finds nothing, the target is unknown, or has no float16 scales.
+        UsageError: A regular expression finds nothing, the target is unknown or has no float16 scales, or
+            ranges were given in place of scales.
     """
     form = typed_target(find_target(target), float_type)
     half = float_type == "fp16"

@@ -171,7 +171,7 @@ def _axes(text: str, inputs: Sequence[NetworkInput]) -> list[tuple[str, dict[int
     axes: dict[int, str] = {}
     for entry in listed.split(","):
         axis, equals, label = entry.partition("=")
-        if not equals or not axis.strip().isdigit():
+        if not equals or not axis.strip().isdecimal():
             raise UsageError(
                 f"--dynamic {text!r}: expected a name for every input's first axis, such as batch, or "
                 "input:axis=name,axis=name, such as images:0=batch,2=height."

@@ -99,9 +99,10 @@ def round_scales(scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """
     if not fits_half(float(scales.max(initial=0))):
         return scales
-    halves = scales.astype(np.float16)
-    low = halves.astype(np.float32) < scales
-    return np.where(low, np.nextafter(halves, np.float16(np.inf)), halves).astype(np.float32)
+    with np.errstate(under="ignore"):
+        halves = scales.astype(np.float16)
+        low = halves.astype(np.float32) < scales
+        return np.where(low, np.nextafter(halves, np.float16(np.inf)), halves).astype(np.float32)
 
 
 def quantize_weight(weight: npt.NDArray[Any], axis: int, *, half_scales: bool = False) -> QuantizedWeight:
@@ -122,16 +123,18 @@ def quantize_weight(weight: npt.NDArray[Any], axis: int, *, half_scales: bool = 
     >>> bool(q.scales[1] > 0)
     True
     """
-    exact = np.asarray(weight, np.float32)
-    others = tuple(i for i in range(exact.ndim) if i != axis)
-    amax = np.abs(exact).max(axis=others, keepdims=True, initial=0.0)
-    scales = (np.where(amax > 0, amax, 1.0).astype(np.float32) / np.float32(127)).astype(np.float32)
+    with np.errstate(under="ignore"):
+        exact = np.asarray(weight, np.float32)
+        others = tuple(i for i in range(exact.ndim) if i != axis)
+        amax = np.abs(exact).max(axis=others, keepdims=True, initial=0.0)
+        scales = (np.where(amax > 0, amax, 1.0).astype(np.float32) / np.float32(127)).astype(np.float32)
     # A denormal channel divides to a scale of zero; the smallest normal number stands in for it.
     scales = np.maximum(scales, np.finfo(np.float32).tiny)
     if half_scales:
         # Dead channels have a scale that says nothing of the weight's size.
         scales = np.where(amax > 0, round_scales(np.where(amax > 0, scales, 0)), round_scales(scales))
-    values = np.clip(np.rint(exact / scales), -127, 127).astype(np.int8)
+    with np.errstate(under="ignore"):
+        values = np.clip(np.rint(exact / scales), -127, 127).astype(np.int8)
     return QuantizedWeight(values, scales.reshape(-1), axis)
 
 

@@ -37,7 +37,7 @@ def as_declared(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
         raise ValidationError(
             f"Input {name!r} is declared {dtype}, got {array.dtype}: converting it would lose values."
         )
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         cast = array.astype(dtype)
     _check_kept(name, array, cast)
     return cast

@@ -320,7 +320,9 @@ class Comparison:
 def _task_options(task: TaskOptions | None, classify: bool, scores: str | None) -> TaskOptions | None:
     """The task, with the output that an option names in place of the recipe's."""
     if task is None:
-        return ClassificationOptions(output=scores) if classify or scores is not None else None
+        # Copied, since an empty name is refused where the outputs are known, as it is with a task.
+        options = ClassificationOptions().model_copy(update={"output": scores})
+        return options if classify or scores is not None else None
     if scores is None:
         return task
     if not isinstance(task, ClassificationOptions):

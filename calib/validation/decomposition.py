@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from calib.data import Dataset, Recipe
+from calib.errors import UsageError
 from calib.progress import track
 from calib.runners import OnnxRuntimeRunner, carrying
 from calib.validation.columns import column_warnings
@@ -135,6 +136,8 @@ def decompose(
     """
     from calib.graph import load_model
 
+    if batch_size < 1:
+        raise UsageError(f"Batch size must be at least 1, got {batch_size}.")
     (calibration,) = read_calibrations([cache])
     subject = open_subject(
         data, samples=samples, seed=seed, exclude=calibration.sample_ids, allow_overlap=allow_overlap

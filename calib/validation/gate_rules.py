@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,7 @@ def make_rules(
     [('mAP', 0.01), ('MAE', 3.0)]
     """
     rules: list[Rule] = []
+    figures, runs = as_several(metrics), as_several(precisions)
     for gate, given in thresholds.items():
         _check_known(gate, GATES, "gate")
         if given is None:
@@ -130,9 +132,9 @@ def make_rules(
                 _threshold(gate, text, option, metric),
                 metric,
                 against=side,
-                precisions=as_several(precisions),
+                precisions=runs,
             )
-            for metric, text in _limits(gate, given, as_several(metrics))
+            for metric, text in _limits(gate, given, figures)
         ]
     if against and not any(rule.against for rule in rules):
         raise UsageError(
@@ -144,7 +146,8 @@ def make_rules(
 
 def _limits(gate: str, given: Limit, metrics: Sequence[str]) -> list[tuple[str, str | float]]:
     """Figures and their thresholds."""
-    every = [given] if isinstance(given, (str, int, float)) else list(given)
+    # Numbers of numpy are Real numbers, but only its float64 is a float.
+    every = [given] if isinstance(given, (str, int, float, Real)) else list(given)
     found: list[tuple[str, str | float]] = []
     for one in every:
         name, sign, rest = one.partition("=") if isinstance(one, str) else ("", "", one)

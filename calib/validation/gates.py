@@ -18,7 +18,7 @@ from calib.validation.gate_figures import judge_engine_size, judge_int8_share, j
 from calib.validation.gate_rules import GATES, GateFile, Limit, Rule, make_rules, read_gate_file
 from calib.validation.gate_shares import judge_agreement, judge_drop, judge_worst_class
 from calib.validation.integrity import check_identity, check_integrity
-from calib.validation.noise import Noise, known_noise
+from calib.validation.noise import Noise, as_builds, known_noise
 from calib.validation.results import PrecisionRun, Results, read_results
 from calib.validation.verdicts import CheckReport, GateOutcome, corrected
 
@@ -127,7 +127,7 @@ def check(
     stored = _stored(baseline)
     found = _read(results)
     settings = replace(settings, warnings=(*found.doubts, *settings.warnings))
-    known = known_noise([_read(one) for one in noise or file.noise], found)
+    known = known_noise([_read(one) for one in as_builds(noise) or file.noise], found)
     return _judge(settings, found, stored, rules, known)
 
 
@@ -267,17 +267,17 @@ def update_baseline(
     Raises:
         UsageError: The baseline is one of the results files.
         ValidationError: Nothing was measured, or values are not finite: no measure for others.
-        UsageError: The baseline would replace the results.
         OutputError: The file cannot be written.
     """
-    for one in (results, *noise):
+    builds = as_builds(noise)
+    for one in (results, *builds):
         if not isinstance(one, Results):
             check_apart(path, {"results file": one}, "--baseline")
     found = _read(results)
     faults = [f"{one.name}: {one.reason}" for one in check_integrity(found) if one.verdict != "pass"]
     if faults:
         raise ValidationError(f"These results cannot be a baseline. {'; '.join(faults)}.")
-    known = known_noise([_read(one) for one in noise], found)
+    known = known_noise([_read(one) for one in builds], found)
     baseline = make_baseline(found, known.spreads, known.latency, known.builds)
     write_baseline(baseline, path)
     return baseline

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ from calib.validation.baseline import measured_latency, timed_device
 from calib.validation.changes import figures_of
 from calib.validation.results import PrecisionRun, RebuildRecord, Results
 
-__all__ = ["Noise", "known_noise", "rebuild_noise"]
+__all__ = ["Noise", "as_builds", "known_noise", "rebuild_noise"]
 
 Spreads = Mapping[tuple[str, str], float]
 
@@ -45,6 +46,13 @@ class Noise:
 
 def _larger(first: Mapping[_Key, float], second: Mapping[_Key, float]) -> dict[_Key, float]:
     return {key: max(one[key] for one in (first, second) if key in one) for key in (*first, *second)}
+
+
+def as_builds(
+    noise: Results | str | os.PathLike[str] | Iterable[Results | str | os.PathLike[str]],
+) -> tuple[Results | str | os.PathLike[str], ...]:
+    """Results of builds or their paths, where a single one may have been given as it is."""
+    return (noise,) if isinstance(noise, (str, os.PathLike, Results)) else tuple(noise)
 
 
 def known_noise(noise: Sequence[Results], *judged: Results) -> Noise:

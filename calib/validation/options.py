@@ -190,8 +190,7 @@ def ordered_precisions(names: Sequence[str]) -> tuple[str, ...]:
     >>> ordered_precisions(["int8", "fp32", "int8"])
     ('fp32', 'int8')
     """
-    if isinstance(names, str):
-        names = [name.strip() for name in names.split(",")]
+    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else tuple(names)
     if not names:
         raise UsageError(f"No precision given. Choose from {', '.join(PRECISIONS)}.")
     for name in names:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from calib.data import Dataset, Recipe
 from calib.data.task_options import TaskOptions
+from calib.errors import UsageError
 from calib.files import check_writable
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.engine_options import EngineOptions
@@ -101,7 +102,8 @@ def validate(
         Everything that was found.
 
     Raises:
-        UsageError: An option cannot be meant, INT8 has no cache, or two caches are the same.
+        UsageError: An option cannot be meant, INT8 has no cache, a cache is not given by its path, or two
+            caches are the same.
         CalibError: Model, data or cache cannot be used, with what and why; nothing is written then.
     """
     options = Options(
@@ -130,6 +132,11 @@ def _cache_paths(
 ) -> tuple[str, ...]:
     if cache is None:
         return ()
+    if isinstance(cache, Mapping):
+        raise UsageError(
+            "A validation reads its cache from a file, beside which lies what made it: write the cache, and "
+            "give its path."
+        )
     paths = (cache,) if isinstance(cache, (str, os.PathLike)) else cache
     return tuple(os.fspath(path) for path in paths)
 

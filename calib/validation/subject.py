@@ -97,7 +97,8 @@ def open_subject(
 
     Raises:
         DatasetError: The data cannot be read, or nothing is left of it.
-        UsageError: There are fewer samples, a seed was given for a recipe, or the task cannot be meant.
+        UsageError: There are fewer samples, samples or seed cannot be meant, a seed was given for a recipe,
+            or the task cannot be meant.
     """
     stated = None if task is None else parse_task(task)
     if isinstance(data, Dataset):
@@ -129,6 +130,8 @@ def _chosen(dataset: Dataset, samples: int | None, seed: int | None, exclude: fr
         )
     if samples is None:
         return rest
+    if samples < 1:
+        raise UsageError(f"Samples must be at least 1, got {samples}.")
     if samples > len(rest):
         raise UsageError(
             f"{samples} validation samples are wanted, but dataset {dataset.name!r} has {len(rest)} that "
@@ -176,4 +179,5 @@ def data_name(data: str | os.PathLike[str] | Recipe | Dataset) -> str:
         return os.fspath(data)
     if isinstance(data, Recipe) and data.path.is_file():
         return str(data.path)
-    return data.name
+    # What is none of these is refused where it is opened.
+    return str(getattr(data, "name", type(data).__name__))

@@ -19,7 +19,7 @@ from calib.validation.gate_case import Case, fitted
 from calib.validation.gate_rules import Rule, make_rules
 from calib.validation.gate_shares import judge_drop
 from calib.validation.integrity import check_integrity
-from calib.validation.noise import Noise, known_noise
+from calib.validation.noise import Noise, as_builds, known_noise
 from calib.validation.qualification import Circumstance, Qualification, Shift
 from calib.validation.results import PrecisionRun, Results, read_results
 from calib.validation.shifts import find_shifts, output_shifts
@@ -85,7 +85,7 @@ def compare(
     circumstances = find_circumstances(before, after, pairs)
     if not anyway:
         _refuse(circumstances)
-    builds = [one if isinstance(one, Results) else read_results(one) for one in noise]
+    builds = [one if isinstance(one, Results) else read_results(one) for one in as_builds(noise)]
     known_builds = known_noise(builds, before, after)
     shifts = find_shifts(before, after, pairs, known_builds.spreads, alpha, correction)
     faults = _faults(before, after, shifts, only_old)

@@ -148,6 +148,8 @@ def test_new_header_keeps_the_bits() -> None:
     assert with_header(A).to_text() == A.to_text()
     with pytest.raises(UsageError, match=r"TensorRT 11\.0 has no calibrators .* calib quantize"):
         with_header(A, "11.0")
+    with pytest.raises(UsageError, match="TensorRT version must look like"):
+        with_header(A, "²")
     legacy = CalibrationCache.parse(b"0 3ff0000000000000 3fefff2e48e8a71e\nx: 3c010204\n")
     with pytest.raises(UsageError, match="names no version of TensorRT"):
         with_header(legacy, algorithm="entropy")

@@ -411,6 +411,7 @@ def test_expected_half_difference_is_that_of_normal_scales() -> None:
     ("options", "message"),
     [
         ({"resamples": 5}, "resamples must be at least 10, got 5"),
+        ({"seed": -1}, "seed must be 0 or more, got -1"),
         ({"tolerance": 0.0}, "tolerance must be a share above 0 and below 1, such as 0.05 for 5%, got 0"),
         ({"tolerance": 5}, "got 5"),
         ({"tolerance": float("nan")}, "got nan"),

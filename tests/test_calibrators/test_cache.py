@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -87,9 +88,64 @@ def test_version_digits(version: str, digits: str) -> None:
     assert decode_version(digits) == version
 
 
-def test_version_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"must look like 8\.6\.0 or 10\.3\.0, got '8600'"):
-        CalibrationCache({}, version="8600")
+@pytest.mark.parametrize(
+    ("version", "digits"),
+    [
+        ("8.6.1-1+cuda12.0", "8601"),
+        ("8.6.1rc1", "8601"),
+        ("8.6.1.post1", "8601"),
+        ("10.0.1b6", "100001"),
+        ("10.16.1.11", "101601"),
+        ("8.6+cuda", "8600"),
+    ],
+)
+def test_what_follows_the_third_number_does_not_hide_it(version: str, digits: str) -> None:
+    """As packages of Debian and pip call releases: major · 1000 + minor · 100 + patch, from 10 on · 10000."""
+    assert encode_version(version) == digits
+
+
+@pytest.mark.parametrize("version", ["8600", "8.6.123", "8.6.x", "8.6."])
+def test_version_that_is_none_is_refused(version: str) -> None:
+    with pytest.raises(UsageError, match=rf"must look like 8\.6\.0 or 10\.3\.0, got '{re.escape(version)}'"):
+        CalibrationCache({}, version=version)
+
+
+@pytest.mark.parametrize("algorithm", ["", "Foo-Bar", "A B", "EntropyCalibration2\nx: 1"])
+def test_a_header_that_could_not_be_read_again_is_refused(algorithm: str) -> None:
+    cache = CalibrationCache({"x": 1.0})
+    with pytest.raises(UsageError, match="Algorithm must be one word such as EntropyCalibration2, got"):
+        CalibrationCache({"x": 1.0}, algorithm)
+    with pytest.raises(UsageError, match="Algorithm must be one word such as EntropyCalibration2, got"):
+        cache.replaced(algorithm=algorithm)
+
+
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [
+        ({"x": 1.0, "y": 3.5e38}, r"Scale 3\.5e\+38 of tensor 'y' is beyond float32's range"),
+        ({"a\ud800": 1.0}, r"Tensor name 'a\\ud800' holds half a surrogate pair"),
+    ],
+)
+def test_what_no_file_can_hold_is_refused_with_the_tensor_named(
+    scales: dict[str, float], message: str
+) -> None:
+    """The largest float32 is 3.4028e38."""
+    with pytest.raises(CacheError, match=message):
+        CalibrationCache(scales)
+
+
+def test_ranges_are_not_taken_for_scales() -> None:
+    """The range 1.0 has the scale 1/127; taken for a scale it would stand for the range 127."""
+    ranges = RangeTable({"x": 1.0})
+    for wrong in (lambda: CalibrationCache(ranges), lambda: CalibrationCache({"x": 0.5}).replaced(ranges)):
+        with pytest.raises(UsageError, match=r"127 times the scales\. Give its \.scales"):
+            wrong()
+    assert CalibrationCache(ranges.scales)["x"] == np.float32(1) / np.float32(127)
+
+
+@pytest.mark.parametrize("digits", ["10300", "860", "1003000"])
+def test_digits_that_no_version_has_are_a_placeholder(digits: str) -> None:
+    assert decode_version(digits) is None
 
 
 GOOD = b"TRT-8600-EntropyCalibration2\nx: 3c010204\ny: 3d010204\n"

@@ -95,6 +95,15 @@ def test_non_finite_values_are_refused_and_nothing_is_counted(method: str, bad: 
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_complex_values_are_refused_and_nothing_is_counted(method: str) -> None:
+    """A range of their real parts alone would be 1, while |1 + 2i| is √5."""
+    calibrator = make_calibrator(method)
+    with pytest.raises(CalibrationError, match="Tensor 'y' holds complex numbers"):
+        calibrator.collect({"x": np.ones(3, np.float32), "y": np.array([1 + 2j])})
+    assert not calibrator.statistics
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_arrays_are_not_kept_and_empty_ones_passed_over(method: str) -> None:
     values = np.array([1.0, 2.0], np.float32)
     calibrator = make_calibrator(method)
@@ -223,6 +232,16 @@ def test_histograms_of_different_grids_do_not_merge() -> None:
         first.merge(second)
 
 
+def test_calibrators_of_different_grids_stay_as_they_are() -> None:
+    first, second = EntropyCalibrator(), EntropyCalibrator()
+    first.collect({"p": np.ones(3, np.float32), "q": np.ones(3, np.float32)})
+    second.collect({"p": np.ones(3, np.float32), "q": np.full(3, 2, np.float32), "r": np.ones(3, np.float32)})
+    with pytest.raises(CalibrationError, match=r"that of tensor 'q' begins at 1\.0 and 2\.0"):
+        first.merge(second)
+    # "p" and "r" would merge, but a calibrator that holds them alone is neither of the two.
+    assert {name: known.total for name, known in first.statistics.items()} == {"p": 3, "q": 3}
+
+
 @given(st.floats(2.0**-140, 2.0**80, width=32), st.integers(0, 40), st.integers(0, 2048))
 def test_bin_is_that_of_exact_division(limit: float, doublings: int, numerator: int) -> None:
     """Against fractions, at whole quotients and one float beside them."""
@@ -304,3 +323,16 @@ def test_masks_of_the_largest_float_give_a_finite_range(method: str, first: floa
     calibrator.collect({"mask": np.full(64, first, np.float32)})
     calibrator.collect({"mask": np.where(np.arange(640) < 600, -largest, np.float32(0))})
     assert calibrator.compute()["mask"] == pytest.approx(float(largest), rel=1e-3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_numpy_that_raises_what_it_passes_over_elsewhere_changes_nothing(method: str) -> None:
+    """1e-60 is zero as float32; a range of 1e-44 has a scale that is."""
+    values = np.append(np.linspace(-1, 1, 1000), [1e-60, 1e-310])
+    expected = collected(method, values).compute()["x"]
+    with np.errstate(all="raise"):
+        calibrator = make_calibrator(method)
+        calibrator.collect({"x": values})
+        assert calibrator.compute()["x"] == expected
+        assert RangeTable({"x": 1e-44}).scales == {"x": 0.0}
+        assert scale_of(1e39) == np.inf

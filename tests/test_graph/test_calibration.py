@@ -12,7 +12,15 @@ from networks import conv_relu_gemm, model, node, samples, save, weight
 import calib
 from calib.calibrators import CalibrationCache, read_sidecar
 from calib.data import Dataset, from_arrays
-from calib.errors import CalibError, DatasetError, ModelError, NonFiniteError, UsageError
+from calib.errors import (
+    CacheError,
+    CalibError,
+    DatasetError,
+    ModelError,
+    NonFiniteError,
+    OutputError,
+    UsageError,
+)
 
 
 def dataset(count: int = 10, name: str = "set") -> Dataset:
@@ -51,6 +59,14 @@ def test_a_cache_does_not_replace_what_it_is_made_from(network: Path, tmp_path: 
         with pytest.raises(UsageError, match=r"is the (model|recipe|data) itself\. Choose another file"):
             calib.calibrate(network, recipe, samples=2, out=out)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("out", ["", "/", ".."])
+def test_a_folder_is_no_cache_even_where_its_path_ends_without_a_name(out: str, network: Path) -> None:
+    with pytest.raises(OutputError, match="it is a folder"):
+        calib.calibrate(network, dataset(), out=out)
+    with pytest.raises(CacheError, match=r"Cannot read calibration cache .*: Is a directory"):
+        calib.quantize(network, out)
 
 
 def test_minmax_equals_tensorrts_cache_of_the_same_samples(tmp_path: Path) -> None:

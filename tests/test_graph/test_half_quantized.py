@@ -25,6 +25,7 @@ from calib.graph import (
     quantize_model,
     quantize_part,
 )
+from calib.graph.half_constants import half_values
 from calib.graph.weights import quantize_weight
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
@@ -106,6 +107,17 @@ def test_a_weight_that_is_tiny_as_a_whole_keeps_its_scales(dead: bool) -> None:
     values = np.array([[1e-5, 2e-6], [0.0 if dead else 1e-5, 0.0]], np.float32)
     found = quantize_weight(values, axis=0, half_scales=True)
     assert found.scales[0] == np.float32(1e-5) / np.float32(127)
+
+
+def test_weights_and_constants_are_the_same_where_numpy_raises_on_underflow() -> None:
+    """1e-40 / 127 is a denormal float32, 1e-9 is zero as float16, its next float16 is 2^-24."""
+    weight = np.array([[1e-40, -1e-40], [127.0, 1e-9], [1e-9, 0.0]])
+    with np.errstate(all="raise"):
+        found = quantize_weight(weight, axis=0, half_scales=True)
+        assert half_values(np.array([1e-9, 1.0]), saturate=True).tolist() == [0.0, 1.0]
+    assert found.values.tolist() == quantize_weight(weight, axis=0, half_scales=True).values.tolist()
+    assert found.values[1].tolist() == [127, 0]
+    assert found.scales.tolist()[1:] == [1.0, 2.0**-24]
 
 
 def test_a_weight_with_a_scale_beyond_float16_keeps_its_node_in_float32() -> None:

@@ -10,7 +10,7 @@ from goldens import REAL
 from networks import conv_relu_gemm, model, node, samples, save, weight
 from onnx import numpy_helper
 
-from calib.calibrators import CalibrationCache
+from calib.calibrators import CalibrationCache, RangeTable
 from calib.errors import ModelError, UsageError
 from calib.graph import (
     OnnxModel,
@@ -19,6 +19,7 @@ from calib.graph import (
     open_session,
     quantize,
     quantize_model,
+    quantize_part,
     session_options,
     to_float16,
 )
@@ -63,6 +64,20 @@ def test_pairs_stand_on_the_inputs_of_conv_gemm_and_the_pooling_between_and_nowh
     kinds = [item.op_type for item in result.model.proto.graph.node]
     assert kinds.count("QuantizeLinear") == 4
     assert kinds.count("DequantizeLinear") == 7
+
+
+def test_a_table_of_ranges_is_not_taken_for_scales() -> None:
+    """Its numbers are 127 times the scales: every pair would cut nothing and round all."""
+    ranges = RangeTable({"x": 2.54})
+    network = in_memory(conv_relu_gemm())
+    for wrong in (
+        lambda: quantize_model(network, ranges),
+        lambda: quantize_part(network, ranges, "rounding"),
+    ):
+        with pytest.raises(UsageError, match=r"RangeTable holds ranges.*Give its \.scales"):
+            wrong()
+    (pair,) = quantize_model(network, ranges.scales).activations
+    assert (pair.tensor, float(np.float32(2.54) / np.float32(127))) == ("x", ranges.scales["x"])
 
 
 def test_every_zero_point_is_int8_zero_and_bias_stays_float() -> None:

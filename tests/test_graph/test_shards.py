@@ -114,6 +114,17 @@ def test_partials_that_do_not_belong_together_are_refused_with_both_named(
         merge_partials([first, first])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize(("shard", "counted"), [("1/2", "0 to 3"), ("2/2", "3 to 6")])
+def test_a_part_alone_makes_no_cache(shard: str, counted: str, network: Path, tmp_path: Path) -> None:
+    """24 samples in batches of 4 are 6 batches; a cache of half of them would say that it was made of all."""
+    calibrate_shard(network, rising(), shard, tmp_path / "p", batch_size=4, threads=1)
+    with pytest.raises(CalibrationError, match=rf"Parts are missing: batches {counted} of 6 are counted"):
+        finish_partial(read_partial(tmp_path / "p"), tmp_path / "m.cache")
+    assert not (tmp_path / "m.cache").exists()
+    with pytest.raises(UsageError, match="Merging needs at least one part"):
+        merge_partials([])
+
+
 def test_other_grids_are_refused_and_can_be_given(tmp_path: Path) -> None:
     path, dataset = late(tmp_path)
     options = {"batch_size": 4, "threads": 1}
@@ -145,7 +156,7 @@ def test_cut_partial_is_refused(network: Path, tmp_path: Path) -> None:
         read_partial(path)
 
 
-@pytest.mark.parametrize("text", ["2", "0/2", "3/2", "a/b", "1/0", "-1/2"])
+@pytest.mark.parametrize("text", ["2", "0/2", "3/2", "a/b", "1/0", "-1/2", "¹/²"])
 def test_shard_that_cannot_be_meant(text: str, network: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--shard must read like 2/4"):
         calibrate_shard(network, rising(), text, tmp_path / "p")

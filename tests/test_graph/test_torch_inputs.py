@@ -71,6 +71,7 @@ def test_dynamic_sizes_are_read(spec: Any, expected: list[Any]) -> None:
         ("image:0=batch", "--dynamic names input 'image'; the inputs are images, ids"),
         ("ids:2=length", "ids has axes 0 to 1"),
         ("ids:batch", "expected a name for every input's first axis.*or input:axis=name"),
+        ("ids:²=batch", "expected a name for every input's first axis.*or input:axis=name"),
         ("0", "'0' cannot be the name of a size"),
     ],
 )

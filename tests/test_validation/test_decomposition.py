@@ -13,6 +13,7 @@ from goldens import NETS, digits
 from networks import model, node, save
 
 from calib.data import from_arrays
+from calib.errors import UsageError
 from calib.report.decomposition import decomposition_lines
 from calib.validation.decomposition import Decomposition, decompose
 
@@ -46,6 +47,24 @@ def test_one_layer_by_arithmetic(one_layer: tuple[Path, Path]) -> None:
     assert found.part("weights").outputs[0].verdict == "equal"
     assert found.part("weights").noise_shares["y"] == 0.0
     assert "Most comes from clipping: wider ranges lose less" in found.findings[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "Batch size must be at least 1, got 0"),
+        ({"samples": 0}, "Samples must be at least 1, got 0"),
+        ({"samples": -1}, "Samples must be at least 1, got -1"),
+        ({"samples": 2, "seed": -1}, "Seed must be from 0 to 4294967295, got -1"),
+        ({"samples": 2, "seed": 2**32}, "Seed must be from 0 to 4294967295, got 4294967296"),
+    ],
+)
+def test_options_that_cannot_be_meant(
+    one_layer: tuple[Path, Path], options: dict[str, int], message: str
+) -> None:
+    dataset = from_arrays("five", {"x": np.ones((5, 1), np.float32)})
+    with pytest.raises(UsageError, match=message):
+        decompose(*one_layer, dataset, **options)  # type: ignore[arg-type]
 
 
 def test_no_loss_has_no_parts(one_layer: tuple[Path, Path]) -> None:

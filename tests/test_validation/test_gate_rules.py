@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calib.errors import UsageError
@@ -106,6 +107,14 @@ def test_a_single_name_is_one_of_several() -> None:
     one = make_rules(max_drop="1%", metrics="top1", precisions="int8")
     assert one == make_rules(max_drop="1%", metrics=["top1"], precisions=["int8"])
     assert [(rule.metric, rule.precisions) for rule in one] == [("top1", ("int8",))]
+
+
+def test_names_that_can_be_gone_through_once_hold_for_every_gate() -> None:
+    names, runs = iter(["top1", "top5"]), iter(["int8"])
+    found = make_rules(metrics=names, precisions=runs, max_drop=0.01, worst_class=np.float32(0.05))  # type: ignore[arg-type]
+    assert [(rule.gate, rule.metric) for rule in found][:2] == [("max_drop", "top1"), ("max_drop", "top5")]
+    assert {rule.precisions for rule in found} == {("int8",)}
+    assert found[-1].threshold.value == 0.05
 
 
 @pytest.mark.parametrize("given", ["=1%", " = 1%"])

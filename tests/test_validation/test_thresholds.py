@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from calib.errors import UsageError
@@ -20,6 +21,8 @@ from calib.validation.thresholds import parse_per_cent, parse_threshold
         (".99", "cosine", 0.99),
         ("0.8x", "ratio", 0.8),
         ("25MB", "MB", 25.0),
+        (np.float32(0.01), "share", 0.01),
+        (np.int64(20), "dB", 20.0),
     ],
 )
 def test_what_people_write(given: str | float, unit: str, value: float) -> None:

@@ -25,7 +25,15 @@ from calib.errors import (
     ValidationError,
 )
 from calib.graph import calibrate
-from calib.validation import EngineOptions, PrecisionRun, Results, read_results, validate
+from calib.validation import (
+    EngineOptions,
+    PrecisionRun,
+    Results,
+    check_data,
+    decompose,
+    read_results,
+    validate,
+)
 from calib.validation.options import ordered_precisions
 
 QUICK: dict[str, Any] = {"latency_count": 3, "latency_seconds": 5.0}
@@ -374,6 +382,7 @@ class TestRefusals:
             ({"seed": 1}, UsageError, "A recipe has its own seed"),
             ({"scores": "logits"}, UsageError, "no output 'logits'"),
             ({"keep_float": ["nothing"]}, UsageError, "nothing"),
+            ({"cache": CalibrationCache({"x": 0.5})}, UsageError, "write the cache, and give its path"),
             ({"cache": "missing.cache"}, CacheError, "missing.cache: no such file"),
         ],
     )
@@ -397,6 +406,16 @@ class TestRefusals:
         assert f"calib calibrate {net} --data {recipe} --out {work / 'net.cache'}" in text
         assert f"calib validate {net} --data {recipe} --cache {work / 'net.cache'}" in text
         assert "--precisions fp32,fp16" in text
+
+    @pytest.mark.parametrize("reader", [[{"x": np.zeros((2, 3))}], np.zeros((2, 3)), None])
+    def test_what_calibrates_but_is_no_dataset_is_refused(self, work: Path, reader: Any) -> None:
+        net, message = work / "net.onnx", r"is neither a recipe nor a dataset.*calib\.data\.from_arrays"
+        with pytest.raises(DatasetError, match=message):
+            validate(net, reader, precisions=["fp32"])
+        with pytest.raises(DatasetError, match=message):
+            decompose(net, work / "net.cache", reader)
+        with pytest.raises(DatasetError, match=message):
+            check_data(reader, net)
 
     def test_data_is_looked_at_before_the_model(self, work: Path) -> None:
         with pytest.raises(DatasetError, match="No such recipe"):
@@ -429,9 +448,22 @@ class TestRefusals:
         with pytest.raises(CacheError, match="is not the sidecar"):
             run(work)
 
+    @pytest.mark.parametrize("scores", ["", "logits"])
+    def test_scores_that_are_no_output_of_a_dataset_from_python(self, work: Path, scores: str) -> None:
+        dataset = from_arrays("two", {"x": samples(2, 3, 8, 8)}, [0, 1])
+        with pytest.raises(UsageError, match=f"no output '{scores}'"):
+            validate(work / "net.onnx", dataset, precisions=["fp32"], scores=scores)
+
+    def test_a_sidecar_of_another_schema(self, work: Path) -> None:
+        sidecar = sidecar_path(work / "net.cache")
+        sidecar.write_text(sidecar.read_text().replace('"schema": 1', '"schema": 2'))
+        with pytest.raises(CacheError, match=r"net\.cache\.json has schema 2, this calib reads 1"):
+            run(work)
+
 
 def test_precisions_keep_their_order_after_fp32() -> None:
     assert ordered_precisions(["int8", "fp16"]) == ("fp32", "int8", "fp16")
+    assert ordered_precisions(iter(["int8", "fp16"])) == ("fp32", "int8", "fp16")  # type: ignore[arg-type]
 
 
 def test_results_differ_only_in_what_was_measured(work: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,12 @@ class TestFigures:
 
         old, new = error(range(10)), error(range(5, 45))
         assert shift(compare(old, new), "top1").status == "better"
+
+    def test_noise_may_be_one_file(self, tmp_path: Path) -> None:
+        old, missing = with_wrong(range(10)), tmp_path / "builds.json"
+        for one in (missing, str(missing)):
+            with pytest.raises(ValidationError, match=r"builds\.json: no such file"):
+                compare(old, old, noise=one)  # type: ignore[arg-type]
 
     def test_noise_is_looked_at_before_chance(self) -> None:
         old, new = with_wrong(range(10)), with_wrong(range(5, 45))
