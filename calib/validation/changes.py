@@ -14,10 +14,22 @@ from calib.validation.resampling import paired_draws
 from calib.validation.results import PrecisionRun, Results
 from calib.validation.verdicts import Change, GateOutcome
 
-__all__ = ["ROUNDING", "calmed", "circumstances_since", "compare_with_baseline", "figures_of"]
+__all__ = ["ROUNDING", "calmed", "circumstances_since", "compare_with_baseline", "figures_of", "is_same"]
 
 ROUNDING = 1e-5
 """Baselines keep six digits: what differs less is the same."""
+
+
+def is_same(before: float, after: float, unit: str) -> bool:
+    """Whether two values of a figure differ by no more than baselines round.
+
+    Shares and decibels count in their fifth decimal; a figure with a unit of its own may be small altogether.
+
+    >>> is_same(0.0, 5e-6, "share"), is_same(2e-7, 6e-7, "m"), is_same(2e-7, 2e-7 * (1 + 1e-6), "m")
+    (True, False, True)
+    """
+    least = 1.0 if unit in ("share", "dB") else 0.0
+    return abs(after - before) <= ROUNDING * max(least, abs(before))
 
 
 def figures_of(run: PrecisionRun) -> dict[str, float | None]:
@@ -108,10 +120,9 @@ def _change(
         both = before is None and after is None
         status = "not measured" if both else "new" if before is None else "missing"
         return Change(run, name, before, after, status, noise=noise, unit=unit)
-    distance = abs(after - before)
-    if distance <= ROUNDING * max(1.0, abs(before)):
+    if is_same(before, after, unit):
         status = "same"
-    elif noise is not None and distance <= noise * (1 + ROUNDING):
+    elif noise is not None and abs(after - before) <= noise * (1 + ROUNDING):
         status = "within noise"
     else:
         status = "better" if (after > before) is higher else "worse"

@@ -34,12 +34,12 @@ LABELS = RANDOM.normal(size=COUNT)
 FP32 = (LABELS + RANDOM.normal(0, 0.1, COUNT)).astype(np.float32)
 
 
-def regression(noise: float, *, unit: str = "mm") -> Results:
-    """INT8's answers are FP32's with more noise."""
-    int8 = (FP32 + np.random.default_rng(7).normal(0, noise, COUNT)).astype(np.float32)
-    labels = [float(label) for label in LABELS]
-    task = {"kind": "regression", "unit": unit}
-    return as_results(judged(task, numbered(labels), {"y": FP32[:, None]}, {"y": int8[:, None]}, batch=50))
+def regression(noise: float, *, unit: str = "mm", scale: float = 1.0) -> Results:
+    """INT8's answers are FP32's with more noise, all of them so many times as large."""
+    int8 = FP32 + np.random.default_rng(7).normal(0, noise, COUNT)
+    answers = [{"y": (scale * one).astype(np.float32)[:, None]} for one in (FP32, int8)]
+    labels = [scale * float(label) for label in LABELS]
+    return as_results(judged({"kind": "regression", "unit": unit}, numbered(labels), *answers, batch=50))
 
 
 def segmentation(share: float) -> Results:
@@ -304,6 +304,19 @@ def test_versions_are_compared_by_their_resamples() -> None:
     assert (error.low, error.high) == pytest.approx(tuple(np.percentile(draws[1] - draws[0], (2.5, 97.5))))
     assert (error.status, error.unit) == ("worse", "mm")
     assert shifts["FP32", "RMSE"].status == "same"
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**-23])
+def test_a_small_unit_makes_no_change_the_same(scale: float) -> None:
+    """INT8's error grows from about 0.08 to 0.23, in whatever unit: a power of 2 changes no digit."""
+    old, new = (regression(noise, scale=scale) for noise in (0.02, 0.3))
+    shifts = [one for one in compare(old, new).shifts if one.run == "INT8" and one.figure in ("MAE", "RMSE")]
+    assert [one.status for one in shifts] == ["worse", "worse"]
+    report = check(new, baseline=make_baseline(old), max_drop=f"MAE={0.01 * scale:.3g}")
+    changed = {one.figure: one.status for one in report.changes if one.run == "INT8" and one.unit == "mm"}
+    assert changed == {"MAE": "worse", "RMSE": "worse"}
+    same = check(new, baseline=make_baseline(new), max_drop=f"MAE={0.01 * scale:.3g}")
+    assert {one.status for one in same.changes} == {"same"}  # a baseline keeps six digits
 
 
 def test_a_margin_is_of_the_tasks_own_figure_and_unit() -> None:
