@@ -95,7 +95,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _tested(shift: Shift, old: Results, new: Results, pair: Pair) -> Shift:
-    if shift.unit == "dB":
+    if any(sqnr_name(one.output) == shift.figure for one in pair.new.outputs):
         powers = _powers(pair, shift.figure, len(new.sample_ids))
         return shift if powers is None else replace(shift, **sqnr_difference(*powers))
     hits = _hits(old, pair.old, shift.figure), _hits(new, pair.new, shift.figure)

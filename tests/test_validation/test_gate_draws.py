@@ -306,6 +306,16 @@ def test_versions_are_compared_by_their_resamples() -> None:
     assert shifts["FP32", "RMSE"].status == "same"
 
 
+def test_a_figure_in_decibels_is_tested_by_its_resamples_too() -> None:
+    """A PSNR or a level of one's own is no SQNR of an output."""
+    shifts = []
+    for unit in ("mm", "dB"):
+        found = compare(regression(0.05, unit=unit), regression(0.3, unit=unit)).shifts
+        shifts.append(next(one for one in found if (one.run, one.figure) == ("INT8", "MAE")))
+    assert (shifts[1].status, shifts[1].unit) == ("worse", "dB")
+    assert shifts[1] == replace(shifts[0], unit="dB")
+
+
 @pytest.mark.parametrize("scale", [1.0, 2.0**-23])
 def test_a_small_unit_makes_no_change_the_same(scale: float) -> None:
     """INT8's error grows from about 0.08 to 0.23, in whatever unit: a power of 2 changes no digit."""
