@@ -159,10 +159,11 @@ def calmed(outcome: GateOutcome) -> GateOutcome:
     value, noise = outcome.value, outcome.noise
     if noise is None or value is None or outcome.against != "baseline":
         return outcome
+    most = noise * (1 + ROUNDING)
     if outcome.gate == "max_latency_ratio":
-        within, size = max(value, 1 / value) <= noise, f"{noise:.4g} times"
+        within, size = max(value, 1 / value) <= most, f"{noise:.4g} times"
     elif outcome.gate == "max_drop":
-        within = 0 < abs(value) <= noise
+        within = 0 < abs(value) <= most
         size = f"{100 * noise:.4g} points" if outcome.unit == "share" else f"{noise:.4g}"
     else:
         return outcome

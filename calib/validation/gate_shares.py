@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from calib.errors import UsageError
 from calib.validation.baseline import BaselineFigure
+from calib.validation.changes import is_same
 from calib.validation.corrections import holm
 from calib.validation.drops import ClassDrop, class_drops
 from calib.validation.gate_case import Case
@@ -115,6 +116,8 @@ def _by_figures(case: Case, now: Metric, before: BaselineFigure) -> GateOutcome:
             return case.outcome("fail", "the reference is 0: nothing to be relative to", subject=now.name)
         scale = abs(before.value)
     drop = sign * (before.value - now.value) / scale
+    if case.baseline is not None and is_same(before.value, now.value, now.unit):
+        drop = 0.0
     change = f"{now.name}: {plain(before.value)} → {plain(now.value)}"
     limit = case.rule.threshold.value
     low, high = now.drop_low, now.drop_high
