@@ -29,7 +29,7 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
     p = (1 + resamples at or beyond the threshold) / (resamples + 1), and likewise on the other side. Where no
     resample differs from another, no sample moved: a drop of m, of a figure between 0 and 1, takes at least a
     share m of samples that move, and that none of n was among them has the chance (1 − m)ⁿ. Of other figures
-    m is taken as a part of the figure itself.
+    m is taken as a part of the figure itself. A relative drop of m is one of m times the reference.
 
     Args:
         case: The gate.
@@ -52,7 +52,8 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
     ):
         value = 0.0
     # What the whole figure is, in the unit of the threshold.
-    whole = 1.0 if relative or now.unit == "share" or not before.value else abs(before.value)
+    whole = 1.0 if now.unit == "share" or not before.value else abs(before.value)
+    whole = whole / abs(before.value) if relative else whole
     low, high = np.percentile(drops, [100 * case.alpha, 100 * (1 - case.alpha)]).tolist()
     if _unmoved(drops):
         p_value, p_worse = (1 - min(1.0, margin / whole)) ** now.count, 1.0

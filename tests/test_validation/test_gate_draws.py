@@ -413,3 +413,14 @@ def test_where_nothing_moved_the_bound_is_of_the_samples() -> None:
     assert value is not None
     # A rise of a tenth of its value: (1 − 0.1)²⁰⁰ = 7e-10, in whatever unit.
     assert only(check(same, max_drop=f"MAE={value / 10}"), "max_drop").p_value == pytest.approx(0.9**200)
+    # 2 % of an mIoU of v are 0.02·v, and a drop of that takes as large a share of the 60 samples.
+    results = segmentation(0.6)
+    fp32, int8 = results.runs
+    metric = replace(int8.metrics[0], drop=None, drop_low=None, drop_high=None)
+    runs = tuple(replace(run, metrics=(metric,), draws=int8.draws, classes=()) for run in (fp32, int8))
+    lossy, value = replace(results, runs=runs), metric.value
+    assert value is not None
+    assert 0.5 < value < 0.9
+    found = only(check(lossy, max_relative_drop="2%"), "max_relative_drop")
+    assert found.p_value == pytest.approx((1 - 0.02 * value) ** 60)
+    assert found.high == pytest.approx((1 - 0.05 ** (1 / 60)) / value)
