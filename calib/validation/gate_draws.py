@@ -16,6 +16,7 @@ from calib.validation.noninferiority import decide
 from calib.validation.results import ClassFigure, Metric
 from calib.validation.thresholds import plain
 from calib.validation.verdicts import GateOutcome, Verdict
+from calib.wording import counted, inflected
 
 __all__ = ["judge_agreement_interval", "judge_class_figures", "judge_draws"]
 
@@ -141,7 +142,8 @@ def judge_class_figures(case: Case) -> GateOutcome:
     title = f"class {worst.label}" + (f" ({worst.name})" if worst.name else "")
     return case.outcome(
         verdict,
-        f"of {len(known)} classes, {title} lost most: its {case.run.class_metric} {_moved(drop)}",
+        f"of {counted(len(known), 'class[es]')}, {title} lost most: its {case.run.class_metric} "
+        f"{_moved(drop)}",
         subject=name,
         value=drop,
         low=None if reach is None else drop - reach,
@@ -176,7 +178,8 @@ def _class_method(case: Case) -> str:
 def _class_note(case: Case, known: Sequence[ClassFigure], undecided: int) -> str:
     notes = [case.rule.threshold.warning]
     if undecided:
-        notes.append(f"{undecided} of {len(known)} classes are undecided by themselves")
+        verb = inflected(undecided, "[is|are] undecided by [itself|themselves]")
+        notes.append(f"{undecided} of {counted(len(known), 'class[es]')} {verb}")
     if case.baseline is not None and any(one.drop_error is None for one in known):
         notes.append("of some classes FP32's own figure is not what it was, or no spread is known")
     return "; ".join(note for note in notes if note)
