@@ -144,7 +144,8 @@ def make_rules(
 
 def _limits(gate: str, given: Limit, metrics: Sequence[str]) -> list[tuple[str, str | float]]:
     """Figures and their thresholds."""
-    every = [given] if isinstance(given, (str, int, float)) else list(given)
+    # numpy's numbers are none of Python's; what is no number at all is refused where it is parsed.
+    every = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     found: list[tuple[str, str | float]] = []
     for one in every:
         name, sign, rest = one.partition("=") if isinstance(one, str) else ("", "", one)

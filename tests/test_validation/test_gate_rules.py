@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calib.errors import UsageError
@@ -106,6 +107,19 @@ def test_a_single_name_is_one_of_several() -> None:
     one = make_rules(max_drop="1%", metrics="top1", precisions="int8")
     assert one == make_rules(max_drop="1%", metrics=["top1"], precisions=["int8"])
     assert [(rule.metric, rule.precisions) for rule in one] == [("top1", ("int8",))]
+
+
+@pytest.mark.parametrize("given", [np.float32(0.25), np.float64(0.25), np.array([0.25])[0]])
+def test_numbers_of_numpy_are_thresholds(given: float) -> None:
+    for limit in (given, [given]):
+        (rule,) = make_rules(max_drop=limit)
+        assert (rule.threshold.value, rule.limit) == (0.25, "at most 25 percentage points (0.25)")
+    assert make_rules(min_sqnr=np.int64(20))[0].threshold.value == 20  # type: ignore[arg-type]
+
+
+def test_what_is_neither_a_number_nor_several_is_refused() -> None:
+    with pytest.raises(UsageError, match="--max-drop needs a number, got <object"):
+        make_rules(max_drop=object())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", ["=1%", " = 1%"])
