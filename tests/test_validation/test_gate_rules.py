@@ -71,6 +71,15 @@ def test_a_file(tmp_path: Path) -> None:
             "Unknown side 'fp8'. Choose from fp32, baseline.",
         ),
         ("schema: 1\ngates: [{max_drop: 1%, precisions: [8]}]", "precisions is a list of names"),
+        (
+            "schema: 1\ngates: [{max_drop: 1%, metric: [mAP, mAP50]}]",
+            r"metric is one name, got \['mAP', 'mAP50'\]",
+        ),
+        (
+            "schema: 1\ncorrection: no\ngates: [{max_drop: 1%}]",
+            "line 2, key correction: expected one of holm, bonferroni, none, got False",
+        ),
+        ("schema: 1\ncorrection: hommel\ngates: [{max_drop: 1%}]", "line 2, .* got 'hommel'"),
         ("schema: 1\nalpha: low\ngates: [{max_drop: 1%}]", "line 2, key alpha: expected a number"),
         ("schema: 1\nallow_undecided: 1\ngates: [{max_drop: 1%}]", "expected true or false, got 1"),
         (
