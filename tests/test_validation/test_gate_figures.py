@@ -95,6 +95,11 @@ class TestLatency:
             "refused: the latency of INT8 is of a simulation and says nothing of TensorRT's speed"
         )
 
+    @pytest.mark.parametrize("against", ["fp32", "fp16"])
+    def test_a_refusal_names_what_it_was_to_be_divided_by(self, against: str) -> None:
+        found = only(made.classifier(), max_latency_ratio=0.8, against=against)
+        assert found.name == f"max_latency_ratio latency: INT8 against {against.upper()}"
+
     def test_measured_on_no_gpu_is_refused(self) -> None:
         base = made.gpu()
         results = replace(base, environment=replace(base.environment, gpu=None))
