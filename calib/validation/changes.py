@@ -57,19 +57,22 @@ def compare_with_baseline(
     found: list[Change] = []
     for run in results.runs:
         stored = baseline.find(run)
-        if stored is None:
-            found += [Change(run.label, name, None, value, "new") for name, value in figures_of(run).items()]
-            continue
-        before = {**stored.metrics, **{sqnr_name(name): one for name, one in stored.sqnr_db.items()}}
+        before = {} if stored is None else _stored_figures(stored)
         after = figures_of(run)
         for name in dict.fromkeys((*after, *before)):
             spread = (noise or {}).get((run.label, name))
             figure = before.get(name)
             if spread is None and figure is not None:
                 spread = figure.noise
-            change = _exact(_change(run.label, name, figure, after.get(name), spread), run, figure)
-            found.append(_with_interval(change, results, run, stored, baseline.samples))
+            change = _exact(_change(run, name, figure, after.get(name), spread), run, figure)
+            if stored is not None:
+                change = _with_interval(change, results, run, stored, baseline.samples)
+            found.append(change)
     return tuple(found)
+
+
+def _stored_figures(stored: BaselineRun) -> dict[str, BaselineFigure]:
+    return {**stored.metrics, **{sqnr_name(name): one for name, one in stored.sqnr_db.items()}}
 
 
 _NO_ERROR = "no error at all"
@@ -110,23 +113,32 @@ def circumstances_since(results: Results, baseline: Baseline) -> tuple[str, ...]
     return tuple(found)
 
 
+def _unit(run: PrecisionRun, name: str, figure: BaselineFigure | None) -> str:
+    """The unit of a figure, which a run that the baseline has not knows by itself."""
+    if name.startswith("SQNR of "):
+        return "dB"
+    return next(
+        (one.unit for one in run.metrics if one.name == name), "share" if figure is None else figure.unit
+    )
+
+
 def _change(
-    run: str, name: str, figure: BaselineFigure | None, after: float | None, noise: float | None
+    run: PrecisionRun, name: str, figure: BaselineFigure | None, after: float | None, noise: float | None
 ) -> Change:
     before = None if figure is None else figure.value
-    unit = "dB" if name.startswith("SQNR of ") else "share" if figure is None else figure.unit
+    unit = _unit(run, name, figure)
     higher = figure is None or figure.higher_is_better
     if before is None or after is None:
         both = before is None and after is None
         status = "not measured" if both else "new" if before is None else "missing"
-        return Change(run, name, before, after, status, noise=noise, unit=unit)
+        return Change(run.label, name, before, after, status, noise=noise, unit=unit)
     if is_same(before, after, unit):
         status = "same"
     elif noise is not None and abs(after - before) <= noise * (1 + ROUNDING):
         status = "within noise"
     else:
         status = "better" if (after > before) is higher else "worse"
-    return Change(run, name, before, after, status, noise=noise, unit=unit)
+    return Change(run.label, name, before, after, status, noise=noise, unit=unit)
 
 
 def _with_interval(

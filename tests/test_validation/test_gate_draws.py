@@ -329,6 +329,19 @@ def test_a_small_unit_makes_no_change_the_same(scale: float) -> None:
     assert {one.status for one in same.changes} == {"same"}  # a baseline keeps six digits
 
 
+def test_what_a_baseline_has_not_is_shown_in_its_unit() -> None:
+    """A run, or a figure, that is new: an SQNR of 24.6 dB is no 2460%, and an error in mm no share."""
+    results = regression(0.3)
+    fp32, int8 = make_baseline(results).runs.items()
+    value = results.runs[1].metrics[0].value
+    assert value is not None
+    for runs in (dict([fp32]), dict([fp32, (int8[0], replace(int8[1], metrics={}, sqnr_db={}))])):
+        baseline = replace(make_baseline(results), runs=runs)
+        text = check_text(check(results, baseline=baseline, max_drop="MAE=1"))
+        assert f"INT8 MAE: null → {value:.3f} mm: new" in text
+        assert "INT8 SQNR of logits: null → 24.6 dB: new" in text
+
+
 def test_a_margin_is_of_the_tasks_own_figure_and_unit() -> None:
     old, new = regression(0.05), regression(0.3)
     found = compare(old, new, margin=0.01)
