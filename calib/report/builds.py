@@ -32,7 +32,7 @@ def build_blocks(merged: Merged) -> tuple[Block | None, ...]:
 
 
 def _rows(source: Source, record: RebuildRecord) -> Iterator[tuple[Cell, ...]]:
-    label = f"{visible(record.run)} · {source.key}" if source.key else visible(record.run)
+    label = _label(source, record.run)
     for name, values in record.figures.items():
         decibels = name.startswith("SQNR of ")
         known = [value for value in values if value is not None]
@@ -61,13 +61,18 @@ def _rows(source: Source, record: RebuildRecord) -> Iterator[tuple[Cell, ...]]:
         yield _row(label, "INT8 layers", list(map(str, record.int8_layers)), str(spread_of_layers))
 
 
+def _label(source: Source, run: str) -> str:
+    """A run, and which of several results it is of."""
+    return f"{visible(run)} · {source.key}" if source.key else visible(run)
+
+
 def _row(label: str, figure: str, values: list[str], spread: str) -> tuple[Cell, ...]:
     return Cell(label), Cell(figure), Cell(", ".join(values)), Cell(spread)
 
 
 def kernels_table(merged: Merged) -> Table | None:
     """How far integer kernels are from the simulation; None where they were not run."""
-    found = [one for source in merged.sources for one in source.results.kernels]
+    found = [(source, one) for source in merged.sources for one in source.results.kernels]
     if not found:
         return None
     titles = ("Largest difference", "In steps", "Mean, in steps", "SQNR (dB)")
@@ -76,12 +81,13 @@ def kernels_table(merged: Merged) -> Table | None:
         "ONNX Runtime's integer kernels against the simulation of the same Q/DQ model: a difference of the "
         "runtime, not of the calibration. TensorRT computes what the simulation does."
     )
-    return Table(caption, columns, tuple(map(_kernel_cells, found)), ("A step is the output's scale.",))
+    rows = tuple(_kernel_cells(*pair) for pair in found)
+    return Table(caption, columns, rows, ("A step is the output's scale.",))
 
 
-def _kernel_cells(one: KernelDifference) -> tuple[Cell, ...]:
+def _kernel_cells(source: Source, one: KernelDifference) -> tuple[Cell, ...]:
     return (
-        Cell(visible(one.run)),
+        Cell(_label(source, one.run)),
         Cell(visible(one.output), code=True),
         Cell(numbers.significant(one.max_abs)),
         Cell(numbers.significant(one.max_steps)),
@@ -109,8 +115,7 @@ def simulations_table(merged: Merged) -> Table | None:
 
 
 def _simulation_cells(source: Source, one: SimulationDifference) -> tuple[Cell, ...]:
-    label = f"{visible(one.run)} · {source.key}" if source.key else visible(one.run)
     between = "no difference" if one.verdict == "equal" else numbers.decibels(one.between_db)
     same = MISSING if one.agreement is None else numbers.percent(one.agreement)
     levels = (Cell(numbers.decibels(one.engine_db)), Cell(numbers.decibels(one.simulation_db)), Cell(between))
-    return (Cell(label), Cell(visible(one.output), code=True), *levels, Cell(same))
+    return (Cell(_label(source, one.run)), Cell(visible(one.output), code=True), *levels, Cell(same))

@@ -30,6 +30,7 @@ from calib.report.tables import (
 )
 from calib.report.text import visible
 from calib.report.timing import parts_table, ratios_table
+from calib.wording import inflected
 
 __all__ = ["build_document"]
 
@@ -44,8 +45,9 @@ def build_document(merged: Merged, title: str | None = None) -> Document:
     first = merged.first
     kind = "accuracy and latency" if merged.judged else "output errors and latency"
     heading = visible(title) if title else f"{visible(first.model.name)}: {kind} by precision"
+    count = first.dataset.samples
     subtitle = (
-        f"{whole(first.dataset.samples)} validation samples of {visible(first.dataset.name)}; "
+        f"{whole(count)} validation {inflected(count, 'sample[s]')} of {visible(first.dataset.name)}; "
         f"{whole(first.model.parameters)} parameters; measured {_dates(merged)}"
     )
     return Document(

@@ -178,7 +178,8 @@ def _scale(rows: Sequence[Row], measure: str, values: Sequence[float]) -> Scale:
         return Scale.around(values, 10.0, (-math.inf, math.inf))
     if metric is None or metric.unit == "share":
         return Scale.around(values, 1.0, (0.0, 100.0))
-    return Scale.around(values, max(0.01, 0.01 * max(map(abs, values))), (-math.inf, math.inf))
+    # Wide enough for rounding alone not to look like a change, in whatever unit.
+    return Scale.around(values, 0.01 * max(map(abs, values)) or 0.01, (-math.inf, math.inf))
 
 
 def batch_words(rows: Sequence[Row]) -> str:

@@ -26,6 +26,9 @@ __all__ = [
 
 _AGREEMENT = "_agreement"
 
+_LEAST_OF_DECIMALS = 0.01
+"""Of smaller numbers three decimals tell a digit at most."""
+
 
 @dataclass(frozen=True)
 class Wording:
@@ -107,6 +110,8 @@ def value_text(metric: Metric) -> str:
 
     >>> value_text(Metric("RMSE", 1.23456, 9, unit="mm")), value_text(Metric("mAP", 0.3741, 9))
     ('1.23 mm', '37.4%')
+    >>> value_text(Metric("R2", 0.0712, 9, unit="")), value_text(Metric("MAE", 2.263e-7, 9, unit="m"))
+    ('0.071', '2.26e−7 m')
     """
     if metric.unit == "share":
         return numbers.percent(metric.value, metric.count)
@@ -114,10 +119,11 @@ def value_text(metric: Metric) -> str:
 
 
 def _plain(value: float | None) -> str:
-    """Correlations and the like keep three decimals; other numbers three digits."""
+    """Correlations and the like keep three decimals; other numbers three digits, so that none reads as 0."""
     if value is None or not numbers.known(value):
         return numbers.MISSING
-    return f"{value:.3f}".replace("-", "\N{MINUS SIGN}") if abs(value) <= 1 else numbers.significant(value)
+    decimals = value == 0 or _LEAST_OF_DECIMALS <= abs(value) <= 1
+    return f"{value:.3f}".replace("-", "\N{MINUS SIGN}") if decimals else numbers.significant(value)
 
 
 def _with_unit(text: str, unit: str) -> str:

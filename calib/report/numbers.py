@@ -162,23 +162,29 @@ def seconds(value: float | None) -> str:
 def decibels(value: float | None) -> str:
     """An SQNR in dB, without the unit.
 
-    >>> decibels(31.837), decibels(None)
-    ('31.8', '–')
+    >>> decibels(31.837), decibels(-0.04), decibels(None)
+    ('31.8', '0.0', '–')
     """
-    return f"{value:.1f}".replace("-", _MINUS) if value is not None and known(value) else MISSING
+    return _fixed(value, 1) if value is not None and known(value) else MISSING
+
+
+def _fixed(value: float, decimals: int) -> str:
+    """So many decimals; what rounds to nothing has no sign."""
+    text = f"{value:.{decimals}f}"
+    return (text if float(text) else text.lstrip("-")).replace("-", _MINUS)
 
 
 def cosine(value: float | None) -> str:
     """A cosine similarity; one that is not 1 never reads as 1.
 
-    >>> cosine(0.99991234), cosine(0.9999999), cosine(1.0)
-    ('0.999912', '>0.999999', '1')
+    >>> cosine(0.99991234), cosine(0.9999999), cosine(1.0), cosine(-1e-9)
+    ('0.999912', '>0.999999', '1', '0.000000')
     """
     if value is None or not math.isfinite(value):
         return MISSING
     if value == 1.0:
         return "1"
-    text = f"{value:.6f}".replace("-", _MINUS)
+    text = _fixed(value, 6)
     return ">0.999999" if text == "1.000000" else text
 
 
@@ -196,12 +202,12 @@ def speedup(reference_ms: float | None, value_ms: float | None) -> float | None:
 def times(ratio: float | None) -> str:
     """A ratio.
 
-    >>> times(0.8), times(8.9706), times(12.34)
-    ('0.80×', '8.97×', '12.3×')
+    >>> times(0.8), times(8.9706), times(12.34), times(9.996)
+    ('0.80×', '8.97×', '12.3×', '10.0×')
     """
     if ratio is None or not math.isfinite(ratio):
         return MISSING
-    return f"{ratio:,.{2 if ratio < 10 else 1}f}×"
+    return f"{ratio:,.{2 if ratio < 9.995 else 1}f}×"
 
 
 def probability(value: float) -> str:

@@ -34,7 +34,7 @@ from calib.validation.qualification import (
     OutputShift,
     Qualification,
 )
-from calib.wording import counted
+from calib.wording import counted, inflected
 
 __all__ = ["QualificationFiles", "build_document", "write_qualification"]
 
@@ -103,7 +103,8 @@ def build_document(found: Qualification) -> Document:
     return Document(
         title=f"{visible(found.model)}: two versions compared",
         subtitle=(
-            f"{visible(found.old)} → {visible(found.new)}; {numbers.whole(found.samples)} samples of "
+            f"{visible(found.old)} → {visible(found.new)}; {numbers.whole(found.samples)} "
+            f"{inflected(found.samples, 'sample[s]')} of "
             f"{visible(found.dataset)}"
         ),
         banner="",

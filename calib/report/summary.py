@@ -47,7 +47,7 @@ def _accuracy(merged: Merged, row: Row) -> str:
     text = f"{wording(name).phrase} {value_text(metric)}{_interval(metric)}"
     if row.is_baseline or metric.drop is None:
         role = "the baseline; " if row.is_baseline else ""
-        return f"{role}{text} on {numbers.whole(metric.count)} samples."
+        return f"{role}{text} on {_samples(metric)}."
     baseline = merged.baseline_of(row)
     label = baseline.label if baseline else "the baseline"
     told = changed_answers(merged, row) is not None
@@ -104,7 +104,11 @@ def _agreement(row: Row) -> str:
     if metric.successes is None:
         return f"{wording(metric.name).phrase} {value_text(metric)}{_interval(metric)}."
     share = numbers.percent(metric.value, metric.count)
-    return f"the baseline's answer on {share} of {numbers.whole(metric.count)} samples{_interval(metric)}."
+    return f"the baseline's answer on {share} of {_samples(metric)}{_interval(metric)}."
+
+
+def _samples(metric: Metric) -> str:
+    return f"{numbers.whole(metric.count)} {inflected(metric.count, 'sample[s]')}"
 
 
 def _outputs(row: Row) -> str:

@@ -14,10 +14,22 @@ from calib.validation.resampling import paired_draws
 from calib.validation.results import PrecisionRun, Results
 from calib.validation.verdicts import Change, GateOutcome
 
-__all__ = ["ROUNDING", "calmed", "circumstances_since", "compare_with_baseline", "figures_of"]
+__all__ = ["ROUNDING", "calmed", "circumstances_since", "compare_with_baseline", "figures_of", "is_same"]
 
 ROUNDING = 1e-5
 """Baselines keep six digits: what differs less is the same."""
+
+
+def is_same(before: float, after: float, unit: str) -> bool:
+    """Whether two values of a figure differ by no more than baselines round.
+
+    Shares and decibels count in their fifth decimal; a figure with a unit of its own may be small altogether.
+
+    >>> is_same(0.0, 5e-6, "share"), is_same(2e-7, 6e-7, "m"), is_same(2e-7, 2e-7 * (1 + 1e-6), "m")
+    (True, False, True)
+    """
+    least = 1.0 if unit in ("share", "dB") else 0.0
+    return abs(after - before) <= ROUNDING * max(least, abs(before))
 
 
 def figures_of(run: PrecisionRun) -> dict[str, float | None]:
@@ -45,19 +57,22 @@ def compare_with_baseline(
     found: list[Change] = []
     for run in results.runs:
         stored = baseline.find(run)
-        if stored is None:
-            found += [Change(run.label, name, None, value, "new") for name, value in figures_of(run).items()]
-            continue
-        before = {**stored.metrics, **{sqnr_name(name): one for name, one in stored.sqnr_db.items()}}
+        before = {} if stored is None else _stored_figures(stored)
         after = figures_of(run)
         for name in dict.fromkeys((*after, *before)):
             spread = (noise or {}).get((run.label, name))
             figure = before.get(name)
             if spread is None and figure is not None:
                 spread = figure.noise
-            change = _exact(_change(run.label, name, figure, after.get(name), spread), run, figure)
-            found.append(_with_interval(change, results, run, stored, baseline.samples))
+            change = _exact(_change(run, name, figure, after.get(name), spread), run, figure)
+            if stored is not None:
+                change = _with_interval(change, results, run, stored, baseline.samples)
+            found.append(change)
     return tuple(found)
+
+
+def _stored_figures(stored: BaselineRun) -> dict[str, BaselineFigure]:
+    return {**stored.metrics, **{sqnr_name(name): one for name, one in stored.sqnr_db.items()}}
 
 
 _NO_ERROR = "no error at all"
@@ -98,24 +113,32 @@ def circumstances_since(results: Results, baseline: Baseline) -> tuple[str, ...]
     return tuple(found)
 
 
+def _unit(run: PrecisionRun, name: str, figure: BaselineFigure | None) -> str:
+    """The unit of a figure, which a run that the baseline has not knows by itself."""
+    if name.startswith("SQNR of "):
+        return "dB"
+    return next(
+        (one.unit for one in run.metrics if one.name == name), "share" if figure is None else figure.unit
+    )
+
+
 def _change(
-    run: str, name: str, figure: BaselineFigure | None, after: float | None, noise: float | None
+    run: PrecisionRun, name: str, figure: BaselineFigure | None, after: float | None, noise: float | None
 ) -> Change:
     before = None if figure is None else figure.value
-    unit = "dB" if name.startswith("SQNR of ") else "share" if figure is None else figure.unit
+    unit = _unit(run, name, figure)
     higher = figure is None or figure.higher_is_better
     if before is None or after is None:
         both = before is None and after is None
         status = "not measured" if both else "new" if before is None else "missing"
-        return Change(run, name, before, after, status, noise=noise, unit=unit)
-    distance = abs(after - before)
-    if distance <= ROUNDING * max(1.0, abs(before)):
+        return Change(run.label, name, before, after, status, noise=noise, unit=unit)
+    if is_same(before, after, unit):
         status = "same"
-    elif noise is not None and distance <= noise * (1 + ROUNDING):
+    elif noise is not None and abs(after - before) <= noise * (1 + ROUNDING):
         status = "within noise"
     else:
         status = "better" if (after > before) is higher else "worse"
-    return Change(run, name, before, after, status, noise=noise, unit=unit)
+    return Change(run.label, name, before, after, status, noise=noise, unit=unit)
 
 
 def _with_interval(
@@ -148,10 +171,11 @@ def calmed(outcome: GateOutcome) -> GateOutcome:
     value, noise = outcome.value, outcome.noise
     if noise is None or value is None or outcome.against != "baseline":
         return outcome
+    most = noise * (1 + ROUNDING)
     if outcome.gate == "max_latency_ratio":
-        within, size = max(value, 1 / value) <= noise, f"{noise:.4g} times"
+        within, size = max(value, 1 / value) <= most, f"{noise:.4g} times"
     elif outcome.gate == "max_drop":
-        within = 0 < abs(value) <= noise
+        within = 0 < abs(value) <= most
         size = f"{100 * noise:.4g} points" if outcome.unit == "share" else f"{noise:.4g}"
     else:
         return outcome

@@ -16,6 +16,7 @@ from calib.validation.noninferiority import decide
 from calib.validation.results import ClassFigure, Metric
 from calib.validation.thresholds import plain
 from calib.validation.verdicts import GateOutcome, Verdict
+from calib.wording import counted, inflected
 
 __all__ = ["judge_agreement_interval", "judge_class_figures", "judge_draws"]
 
@@ -29,7 +30,7 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
     p = (1 + resamples at or beyond the threshold) / (resamples + 1), and likewise on the other side. Where no
     resample differs from another, no sample moved: a drop of m, of a figure between 0 and 1, takes at least a
     share m of samples that move, and that none of n was among them has the chance (1 − m)ⁿ. Of other figures
-    m is taken as a part of the figure itself.
+    m is taken as a part of the figure itself. A relative drop of m is one of m times the reference.
 
     Args:
         case: The gate.
@@ -52,7 +53,8 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
     ):
         value = 0.0
     # What the whole figure is, in the unit of the threshold.
-    whole = 1.0 if relative or now.unit == "share" or not before.value else abs(before.value)
+    whole = 1.0 if now.unit == "share" or not before.value else abs(before.value)
+    whole = whole / abs(before.value) if relative else whole
     low, high = np.percentile(drops, [100 * case.alpha, 100 * (1 - case.alpha)]).tolist()
     if _unmoved(drops):
         p_value, p_worse = (1 - min(1.0, margin / whole)) ** now.count, 1.0
@@ -140,7 +142,8 @@ def judge_class_figures(case: Case) -> GateOutcome:
     title = f"class {worst.label}" + (f" ({worst.name})" if worst.name else "")
     return case.outcome(
         verdict,
-        f"of {len(known)} classes, {title} lost most: its {case.run.class_metric} {_moved(drop)}",
+        f"of {counted(len(known), 'class[es]')}, {title} lost most: its {case.run.class_metric} "
+        f"{_moved(drop)}",
         subject=name,
         value=drop,
         low=None if reach is None else drop - reach,
@@ -175,7 +178,8 @@ def _class_method(case: Case) -> str:
 def _class_note(case: Case, known: Sequence[ClassFigure], undecided: int) -> str:
     notes = [case.rule.threshold.warning]
     if undecided:
-        notes.append(f"{undecided} of {len(known)} classes are undecided by themselves")
+        verb = inflected(undecided, "[is|are] undecided by [itself|themselves]")
+        notes.append(f"{undecided} of {counted(len(known), 'class[es]')} {verb}")
     if case.baseline is not None and any(one.drop_error is None for one in known):
         notes.append("of some classes FP32's own figure is not what it was, or no spread is known")
     return "; ".join(note for note in notes if note)

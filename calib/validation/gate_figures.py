@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from calib.errors import UsageError
 from calib.validation.baseline import measured_latency, timed_device
+from calib.validation.changes import ROUNDING
 from calib.validation.gate_case import Case
 from calib.validation.latency_ratios import latency_ratio
 from calib.validation.results import Latency, LatencyRatio, OutputError, PrecisionRun
@@ -106,15 +107,15 @@ def judge_latency(case: Case) -> GateOutcome:
     Simulated figures are refused: they say nothing of TensorRT's speed.
     """
     ours = measured_latency(case.run)
+    precision = case.rule.against or "fp32"
+    against = case.against if case.baseline is not None else precision.upper()
     refusal = _refusal(case, case.run)
     if refusal or ours is None:
-        return case.outcome("fail", refusal, subject="latency")
+        return case.outcome("fail", refusal, subject="latency", against=against)
     if case.baseline is not None:
         return _latency_of_baseline(case, ours)
-    precision = case.rule.against or "fp32"
     peers = [one for one in case.results.runs if one.precision == precision and one is not case.run]
     peer = next((one for one in peers if one.runner == case.run.runner), None)
-    against = precision.upper()
     if peer is None:
         reason = f"there is no {against} run on {case.run.runner} to divide by"
         return case.outcome("fail", reason, subject="latency", against=against)
@@ -158,7 +159,7 @@ def _latency_of_baseline(case: Case, ours: Latency) -> GateOutcome:
         return case.outcome("fail", reason, subject="latency")
     ratio = ours.median_ms / stored.median_ms
     return case.outcome(
-        "pass" if ratio <= case.rule.threshold.value else "fail",
+        "pass" if ratio <= case.rule.threshold.value * (1 + ROUNDING) else "fail",
         f"p50 {plain(ours.median_ms)} ms, {plain(stored.median_ms)} ms in the baseline: {plain(ratio)} times",
         subject="latency",
         value=ratio,

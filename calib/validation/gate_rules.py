@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from calib.data.document import Document, read_document
 from calib.errors import DatasetError, UsageError
@@ -146,8 +145,8 @@ def make_rules(
 
 def _limits(gate: str, given: Limit, metrics: Sequence[str]) -> list[tuple[str, str | float]]:
     """Figures and their thresholds."""
-    # Numbers of numpy are Real numbers, but only its float64 is a float.
-    every = [given] if isinstance(given, (str, int, float, Real)) else list(given)
+    # numpy's numbers are none of Python's; what is no number at all is refused where it is parsed.
+    every = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
     found: list[tuple[str, str | float]] = []
     for one in every:
         name, sign, rest = one.partition("=") if isinstance(one, str) else ("", "", one)
@@ -252,6 +251,10 @@ def read_gate_file(path: str | os.PathLike[str]) -> GateFile:
         raise UsageError(f"{document.where(['baseline'])}: expected one file, got {len(baseline)}.")
     subject = {key: content[key] for key in _SUBJECT if content.get(key) is not None}
     correction = content.get("correction")
+    if correction is not None and correction not in get_args(Correction):
+        # YAML reads "no" and "off" as false, which would be Holm's.
+        known = ", ".join(get_args(Correction))
+        raise UsageError(f"{document.where(['correction'])}: expected one of {known}, got {correction!r}.")
     return GateFile(rules, alpha, correction, allow, baseline[0] if baseline else None, noise, subject)
 
 
@@ -276,8 +279,10 @@ def _rule(entry: Any, where: str) -> Rule:
     metric = entry.get("metric", "")
     threshold = _threshold(gate, entry[gate], f"{where}{gate}", metric if isinstance(metric, str) else "")
     for key, gates in (("metric", _ON_METRICS), ("output", _ON_OUTPUTS), ("against", tuple(_AGAINST))):
-        if key in entry and (gate not in gates or not isinstance(entry[key], str)):
+        if key in entry and gate not in gates:
             raise UsageError(f"{where}{key} is a name, and belongs to {', '.join(gates)}; {gate} takes none.")
+        if key in entry and not isinstance(entry[key], str):
+            raise UsageError(f"{where}{key} is one name, got {entry[key]!r}.")
     if "against" in entry:
         _check_known(entry["against"], _AGAINST[gate], "side", where)
     return Rule(

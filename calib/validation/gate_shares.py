@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from calib.errors import UsageError
 from calib.validation.baseline import BaselineFigure
+from calib.validation.changes import is_same
 from calib.validation.corrections import holm
 from calib.validation.drops import ClassDrop, class_drops
 from calib.validation.gate_case import Case
@@ -23,7 +24,7 @@ from calib.validation.planning import required_samples
 from calib.validation.results import Metric
 from calib.validation.thresholds import plain
 from calib.validation.verdicts import GateOutcome, Verdict
-from calib.wording import counted
+from calib.wording import counted, inflected
 
 __all__ = ["judge_agreement", "judge_drop", "judge_worst_class"]
 
@@ -115,6 +116,8 @@ def _by_figures(case: Case, now: Metric, before: BaselineFigure) -> GateOutcome:
             return case.outcome("fail", "the reference is 0: nothing to be relative to", subject=now.name)
         scale = abs(before.value)
     drop = sign * (before.value - now.value) / scale
+    if case.baseline is not None and is_same(before.value, now.value, now.unit):
+        drop = 0.0
     change = f"{now.name}: {plain(before.value)} → {plain(now.value)}"
     limit = case.rule.threshold.value
     low, high = now.drop_low, now.drop_high
@@ -153,7 +156,8 @@ def _reason(name: str, table: PairedTable, test: NonInferiority, relative: bool)
     moved = _moved(test.drop)
     fall = moved if abs(test.drop) < 1e-12 else f"{moved}{unit}"
     counts = (
-        f"{table.only_baseline} became wrong, {table.only_candidate} became right, of {table.count} samples"
+        f"{table.only_baseline} became wrong, {table.only_candidate} became right, of "
+        f"{counted(table.count, 'sample[s]')}"
     )
     word, end = ("at least", test.low) if test.verdict == "fail" else ("at most", test.high)
     bound = "" if end is None else f"; a drop of {word} {plain(100 * end, 3)}{unit} at {_sure(test.alpha)}"
@@ -228,8 +232,9 @@ def _class_reason(worst: ClassDrop, classes: int) -> str:
     moved = _moved(worst.drop)
     points = moved if abs(worst.drop) < 1e-12 else f"{moved} points"
     return (
-        f"of {classes} classes, class {worst.label} lost most: it {points} ({table.only_baseline} became "
-        f"wrong, {table.only_candidate} became right, of its {counted(table.count, 'sample[s]')})"
+        f"of {counted(classes, 'class[es]')}, class {worst.label} lost most: it {points} "
+        f"({table.only_baseline} became wrong, {table.only_candidate} became right, of its "
+        f"{counted(table.count, 'sample[s]')})"
     )
 
 
@@ -238,10 +243,11 @@ def _class_note(drops: Sequence[ClassDrop], verdicts: Sequence[str], case: Case)
     open_ones = [one for one, verdict in zip(drops, verdicts, strict=True) if verdict == "undecided"]
     if open_ones:
         counts = [one.table.count for one in open_ones]
-        notes.append(
-            f"{len(open_ones)} of {len(drops)} classes are undecided by themselves, with {min(counts)} to "
-            f"{max(counts)} samples each"
-        )
+        few, most = min(counts), max(counts)
+        size = counted(few, "sample[s]") if few == most else f"{few} to {most} samples"
+        verb = inflected(len(open_ones), "[is|are] undecided by [itself|themselves]")
+        each = " each" if len(open_ones) > 1 else ""
+        notes.append(f"{len(open_ones)} of {counted(len(drops), 'class[es]')} {verb}, with {size}{each}")
     return "; ".join(notes)
 
 

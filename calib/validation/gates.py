@@ -18,6 +18,7 @@ from calib.validation.gate_figures import judge_engine_size, judge_int8_share, j
 from calib.validation.gate_rules import GATES, GateFile, Limit, Rule, make_rules, read_gate_file
 from calib.validation.gate_shares import judge_agreement, judge_drop, judge_worst_class
 from calib.validation.integrity import check_identity, check_integrity
+from calib.validation.latency_ratios import is_candidate
 from calib.validation.noise import Noise, as_builds, known_noise
 from calib.validation.results import PrecisionRun, Results, read_results
 from calib.validation.verdicts import CheckReport, GateOutcome, corrected
@@ -248,6 +249,9 @@ def _runs(results: Results, rule: Rule) -> list[PrecisionRun]:
         candidates = [run for run in candidates if named & {run.precision, run.label.lower()}]
     elif rule.gate == "min_int8_share":
         candidates = [run for run in candidates if run.precision in ("int8", "best")]
+    elif rule.gate == "max_latency_ratio" and rule.against != "baseline":
+        # FP32 on the candidates' runner is there to be divided by, not to be judged.
+        candidates = [run for run in candidates if is_candidate(run.precision, rule.against or "fp32")]
     if rule.gate == "max_latency_ratio":
         candidates = [run for run in candidates if run.precision != rule.against]
     return candidates

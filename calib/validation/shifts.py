@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from calib.validation.alignment import Pair
 from calib.validation.baseline import sqnr_name
-from calib.validation.changes import ROUNDING, figures_of
+from calib.validation.changes import ROUNDING, figures_of, is_same
 from calib.validation.corrections import Correction, adjust
 from calib.validation.intervals import SEED, Floats, bootstrap_interval
 from calib.validation.outcomes import hits_of, unpack_powers
@@ -95,7 +95,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _tested(shift: Shift, old: Results, new: Results, pair: Pair) -> Shift:
-    if shift.unit == "dB":
+    if any(sqnr_name(one.output) == shift.figure for one in pair.new.outputs):
         powers = _powers(pair, shift.figure, len(new.sample_ids))
         return shift if powers is None else replace(shift, **sqnr_difference(*powers))
     hits = _hits(old, pair.old, shift.figure), _hits(new, pair.new, shift.figure)
@@ -206,10 +206,9 @@ def _with_status(shift: Shift, alpha: float, higher_is_better: bool) -> Shift:
     if shift.before is None or shift.after is None or shift.difference is None:
         both = shift.before is None and shift.after is None
         return replace(shift, status="not measured" if both else "new" if shift.before is None else "missing")
-    distance = abs(shift.difference)
-    if distance <= ROUNDING * max(1.0, abs(shift.before)):
+    if is_same(shift.before, shift.after, shift.unit):
         return replace(shift, status="same")
-    if shift.noise is not None and distance <= shift.noise * (1 + ROUNDING):
+    if shift.noise is not None and abs(shift.difference) <= shift.noise * (1 + ROUNDING):
         return replace(shift, status="within noise")
     if shift.p_adjusted is None:
         return replace(shift, status="untested")

@@ -92,7 +92,7 @@ def parse_threshold(given: str | float, option: str, unit: str) -> Threshold:
     (0.01, 0.01)
     """
     example = f"Write {_EXAMPLES[unit]}, for instance."
-    if isinstance(given, bool) or not isinstance(given, (str, int, float, Real)):
+    if isinstance(given, bool) or not isinstance(given, (str, Real)):
         raise UsageError(f"{option} needs a number, got {given!r}. {example}")
     text = str(given).strip()
     if not text:

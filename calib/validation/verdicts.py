@@ -125,7 +125,7 @@ class Change:
         low: Lower end of the 95 % interval of before − after, from the same samples; None without one.
         high: Upper end.
         noise: Largest difference between rebuilds of one model; None where it is not known.
-        unit: "share" or "dB".
+        unit: "share", "dB", or the unit of a figure that is none.
     """
 
     run: str

@@ -51,6 +51,13 @@ def test_integer_kernels() -> None:
     ]
 
 
+def test_integer_kernels_of_several_results_are_told_apart() -> None:
+    first = replace(made.classifier(), kernels=(KERNEL,))
+    table = kernels_table(merge([first, replace(first, created="2026-07-16T09:00:00Z")]))
+    assert table is not None
+    assert [row[0].text for row in table.rows] == ["INT8 integer kernels · A", "INT8 integer kernels · B"]
+
+
 def test_nothing_where_neither_was_run() -> None:
     merged = merge([made.classifier()])
     assert build_blocks(merged) == ()

@@ -7,6 +7,7 @@ import pytest
 from test_report import report_results as made
 from test_report.engine_results import with_engines
 
+from calib.report.document import build_document
 from calib.report.merge import merge
 from calib.report.summary import banner, headline, warnings
 from calib.validation import read_results
@@ -23,6 +24,15 @@ def test_cost_in_accuracy_with_its_interval():
         "(9 became wrong, 4 became right; chance could explain it, p = 0.27)"
         in words(made.classifier())["INT8"]
     )
+
+
+def test_one_sample_is_spoken_of_as_one():
+    base = made.classifier()
+    alone = replace(base.runs[0].metrics[0], value=1.0, count=1, successes=1)
+    results = replace(base, dataset=replace(base.dataset, samples=1))
+    results = replace(results, runs=(replace(base.runs[0], metrics=(alone,)), *base.runs[1:]))
+    assert " on 1 sample. " in words(results)["FP32"]
+    assert build_document(merge([results])).subtitle.startswith("1 validation sample of digits; ")
 
 
 def test_a_gain_in_accuracy_is_above_the_baseline():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -117,3 +118,28 @@ def test_the_whole_report_is_written(segmentation: Results, tmp_path: Path) -> N
     assert "## Classes" in text
     assert "IoU of each class, the largest drop first." in text
     assert "nan" not in text.lower().replace("nan or infinite", "")
+
+
+def test_small_numbers_are_not_shown_as_none(regression: Results) -> None:
+    """The same figures in a unit 2²³ times as large: 0.0755 mm becomes 9e-9."""
+    factor = 2.0**-23
+    task = {"kind": "regression", "unit": "mm"}
+    small = as_results(
+        judged(task, numbered([factor * one for one in LABELS]), {"y": factor * FP32}, {"y": factor * INT8})
+    )
+    row = precisions_table(merge([small])).rows[1]
+    error = small.runs[1].metrics[0]
+    assert error.value == pytest.approx(factor * (regression.runs[1].metrics[0].value or 0))
+    digits, _, exponent = row[1].text.removesuffix(" mm").partition("e")
+    assert float(digits) * 10.0 ** int(exponent.replace("\N{MINUS SIGN}", "-")) == pytest.approx(
+        error.value, rel=5e-3
+    )
+    assert "0.000" not in "".join((row[1].sub, row[2].text, row[2].sub))
+    # The chart has its marks where they are in the other unit.
+    marks = [
+        re.findall(
+            r'<path aria-label="[^"]*"[^>]*transform="([^"]*)"', accuracy_figures(merge([one]))[0].wide
+        )
+        for one in (regression, small)
+    ]
+    assert marks[0] == marks[1] != []

@@ -368,3 +368,33 @@ class TestNoise:
         other = replace(made.classifier(), calibrations=())
         with pytest.raises(ValidationError, match="of other calibrations"):
             rebuild_noise([made.classifier(), other])
+
+    def test_a_change_as_large_as_the_noise_that_it_keeps_is_within_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "base.json"
+        update_baseline(made.classifier(), path, noise=self.rebuilds())
+        # 4/360 = 0.01111111…, of which the file has six digits.
+        assert read_baseline(path).runs["INT8"].metrics["top1"].noise == 0.0111111
+        report = check(worsened(made.classifier(), 4), baseline=path, max_drop=0.0001, alpha=0.2)
+        (found,) = [one for one in report.outcomes if one.run == "INT8" and one.gate == "max_drop"]
+        assert found.value == pytest.approx(4 / 360)
+        assert (found.verdict, "within the noise" in found.note) == ("undecided", True)
+
+
+def test_a_latency_and_a_bare_figure_are_judged_within_the_digits_that_it_keeps() -> None:
+    base = made.gpu()
+    latency = base.runs[2].latency
+    assert latency is not None
+    int8 = replace(base.runs[2], latency=replace(latency, median_ms=1 / 3))
+    timed = replace(base, runs=(*base.runs[:2], int8))
+    stored = make_baseline(timed)
+    assert stored.runs["INT8"].median_ms == 0.333333
+    rules: dict[str, Any] = {"against": "baseline", "precisions": ["int8"]}
+    assert check(timed, baseline=stored, max_latency_ratio=1, **rules).passed
+    slower = replace(timed, runs=(*base.runs[:2], replace(int8, latency=replace(latency, median_ms=0.3335))))
+    assert not check(slower, baseline=stored, max_latency_ratio=1, **rules).passed  # 1.0005 times
+    # Without answers and resamples: 2/3 is kept as 0.666667, of which it is no drop of 3e-7.
+    bare = replace(base.runs[2], predictions=None, outcomes={}, draws={})
+    bare = replace(bare, metrics=(Metric("R2", 2 / 3, 360, unit=""),))
+    results = replace(base, runs=(*base.runs[:2], bare), worst=())
+    found = check(results, baseline=make_baseline(results), max_drop="R2=0", **rules).outcomes[-1]
+    assert (found.verdict, found.value) == ("undecided", 0.0)

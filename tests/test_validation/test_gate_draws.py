@@ -34,12 +34,12 @@ LABELS = RANDOM.normal(size=COUNT)
 FP32 = (LABELS + RANDOM.normal(0, 0.1, COUNT)).astype(np.float32)
 
 
-def regression(noise: float, *, unit: str = "mm") -> Results:
-    """INT8's answers are FP32's with more noise."""
-    int8 = (FP32 + np.random.default_rng(7).normal(0, noise, COUNT)).astype(np.float32)
-    labels = [float(label) for label in LABELS]
-    task = {"kind": "regression", "unit": unit}
-    return as_results(judged(task, numbered(labels), {"y": FP32[:, None]}, {"y": int8[:, None]}, batch=50))
+def regression(noise: float, *, unit: str = "mm", scale: float = 1.0) -> Results:
+    """INT8's answers are FP32's with more noise, all of them so many times as large."""
+    int8 = FP32 + np.random.default_rng(7).normal(0, noise, COUNT)
+    answers = [{"y": (scale * one).astype(np.float32)[:, None]} for one in (FP32, int8)]
+    labels = [scale * float(label) for label in LABELS]
+    return as_results(judged({"kind": "regression", "unit": unit}, numbered(labels), *answers, batch=50))
 
 
 def segmentation(share: float) -> Results:
@@ -306,6 +306,42 @@ def test_versions_are_compared_by_their_resamples() -> None:
     assert shifts["FP32", "RMSE"].status == "same"
 
 
+def test_a_figure_in_decibels_is_tested_by_its_resamples_too() -> None:
+    """A PSNR or a level of one's own is no SQNR of an output."""
+    shifts = []
+    for unit in ("mm", "dB"):
+        found = compare(regression(0.05, unit=unit), regression(0.3, unit=unit)).shifts
+        shifts.append(next(one for one in found if (one.run, one.figure) == ("INT8", "MAE")))
+    assert (shifts[1].status, shifts[1].unit) == ("worse", "dB")
+    assert shifts[1] == replace(shifts[0], unit="dB")
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**-23])
+def test_a_small_unit_makes_no_change_the_same(scale: float) -> None:
+    """INT8's error grows from about 0.08 to 0.23, in whatever unit: a power of 2 changes no digit."""
+    old, new = (regression(noise, scale=scale) for noise in (0.02, 0.3))
+    shifts = [one for one in compare(old, new).shifts if one.run == "INT8" and one.figure in ("MAE", "RMSE")]
+    assert [one.status for one in shifts] == ["worse", "worse"]
+    report = check(new, baseline=make_baseline(old), max_drop=f"MAE={0.01 * scale:.3g}")
+    changed = {one.figure: one.status for one in report.changes if one.run == "INT8" and one.unit == "mm"}
+    assert changed == {"MAE": "worse", "RMSE": "worse"}
+    same = check(new, baseline=make_baseline(new), max_drop=f"MAE={0.01 * scale:.3g}")
+    assert {one.status for one in same.changes} == {"same"}  # a baseline keeps six digits
+
+
+def test_what_a_baseline_has_not_is_shown_in_its_unit() -> None:
+    """A run, or a figure, that is new: an SQNR of 24.6 dB is no 2460%, and an error in mm no share."""
+    results = regression(0.3)
+    fp32, int8 = make_baseline(results).runs.items()
+    value = results.runs[1].metrics[0].value
+    assert value is not None
+    for runs in (dict([fp32]), dict([fp32, (int8[0], replace(int8[1], metrics={}, sqnr_db={}))])):
+        baseline = replace(make_baseline(results), runs=runs)
+        text = check_text(check(results, baseline=baseline, max_drop="MAE=1"))
+        assert f"INT8 MAE: null → {value:.3f} mm: new" in text
+        assert "INT8 SQNR of logits: null → 24.6 dB: new" in text
+
+
 def test_a_margin_is_of_the_tasks_own_figure_and_unit() -> None:
     old, new = regression(0.05), regression(0.3)
     found = compare(old, new, margin=0.01)
@@ -390,3 +426,14 @@ def test_where_nothing_moved_the_bound_is_of_the_samples() -> None:
     assert value is not None
     # A rise of a tenth of its value: (1 − 0.1)²⁰⁰ = 7e-10, in whatever unit.
     assert only(check(same, max_drop=f"MAE={value / 10}"), "max_drop").p_value == pytest.approx(0.9**200)
+    # 2 % of an mIoU of v are 0.02·v, and a drop of that takes as large a share of the 60 samples.
+    results = segmentation(0.6)
+    fp32, int8 = results.runs
+    metric = replace(int8.metrics[0], drop=None, drop_low=None, drop_high=None)
+    runs = tuple(replace(run, metrics=(metric,), draws=int8.draws, classes=()) for run in (fp32, int8))
+    lossy, value = replace(results, runs=runs), metric.value
+    assert value is not None
+    assert 0.5 < value < 0.9
+    found = only(check(lossy, max_relative_drop="2%"), "max_relative_drop")
+    assert found.p_value == pytest.approx((1 - 0.02 * value) ** 60)
+    assert found.high == pytest.approx((1 - 0.05 ** (1 / 60)) / value)

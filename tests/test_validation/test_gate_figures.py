@@ -95,6 +95,11 @@ class TestLatency:
             "refused: the latency of INT8 is of a simulation and says nothing of TensorRT's speed"
         )
 
+    @pytest.mark.parametrize("against", ["fp32", "fp16"])
+    def test_a_refusal_names_what_it_was_to_be_divided_by(self, against: str) -> None:
+        found = only(made.classifier(), max_latency_ratio=0.8, against=against)
+        assert found.name == f"max_latency_ratio latency: INT8 against {against.upper()}"
+
     def test_measured_on_no_gpu_is_refused(self) -> None:
         base = made.gpu()
         results = replace(base, environment=replace(base.environment, gpu=None))
@@ -148,6 +153,29 @@ class TestLatency:
         report = check(made.gpu(), max_latency_ratio=1, against="fp16")
         judged = {one.run: one.verdict for one in report.outcomes if one.gate == "max_latency_ratio"}
         assert judged == {"INT8": "fail"}
+
+    @pytest.mark.parametrize("against", ["fp32", "fp16"])
+    def test_an_fp32_engine_is_there_to_be_divided_by(self, against: str) -> None:
+        """FP32 on the CPU is the reference; engines take 10 ms in FP32, 4 ms in FP16 and 5 ms in INT8."""
+        base = made.gpu()
+        reference = replace(made.classifier().runs[0], label="FP32", latency=None)
+        engine = replace(base.runs[0], label="TensorRT FP32", role="candidate")
+        results = replace(base, runs=(reference, engine, *base.runs[1:]))
+        report = check(results, max_latency_ratio=0.8, against=against)
+        judged = [
+            (one.run, one.against, one.value) for one in report.outcomes if one.gate == "max_latency_ratio"
+        ]
+        expected = {
+            "fp32": [
+                ("FP16", "TensorRT FP32", pytest.approx(4 / 10)),
+                ("INT8", "TensorRT FP32", pytest.approx(5 / 10)),
+            ],
+            "fp16": [("INT8", "FP16", pytest.approx(5 / 4))],
+        }
+        assert judged == expected[against]
+        # Whoever names it has it judged: 10 ms divided by 4 ms.
+        named = check(results, max_latency_ratio=3, against="fp16", precisions=["TensorRT FP32"]).outcomes[-1]
+        assert (named.run, named.verdict, named.value) == ("TensorRT FP32", "pass", pytest.approx(2.5))
 
     def test_other_batches_and_missing_peers(self) -> None:
         base = made.gpu()

@@ -71,6 +71,15 @@ def test_a_file(tmp_path: Path) -> None:
             "Unknown side 'fp8'. Choose from fp32, baseline.",
         ),
         ("schema: 1\ngates: [{max_drop: 1%, precisions: [8]}]", "precisions is a list of names"),
+        (
+            "schema: 1\ngates: [{max_drop: 1%, metric: [mAP, mAP50]}]",
+            r"metric is one name, got \['mAP', 'mAP50'\]",
+        ),
+        (
+            "schema: 1\ncorrection: no\ngates: [{max_drop: 1%}]",
+            "line 2, key correction: expected one of holm, bonferroni, none, got False",
+        ),
+        ("schema: 1\ncorrection: hommel\ngates: [{max_drop: 1%}]", "line 2, .* got 'hommel'"),
         ("schema: 1\nalpha: low\ngates: [{max_drop: 1%}]", "line 2, key alpha: expected a number"),
         ("schema: 1\nallow_undecided: 1\ngates: [{max_drop: 1%}]", "expected true or false, got 1"),
         (
@@ -115,6 +124,19 @@ def test_names_that_can_be_gone_through_once_hold_for_every_gate() -> None:
     assert [(rule.gate, rule.metric) for rule in found][:2] == [("max_drop", "top1"), ("max_drop", "top5")]
     assert {rule.precisions for rule in found} == {("int8",)}
     assert found[-1].threshold.value == 0.05
+
+
+@pytest.mark.parametrize("given", [np.float32(0.25), np.float64(0.25), np.array([0.25])[0]])
+def test_numbers_of_numpy_are_thresholds(given: float) -> None:
+    for limit in (given, [given]):
+        (rule,) = make_rules(max_drop=limit)
+        assert (rule.threshold.value, rule.limit) == (0.25, "at most 25 percentage points (0.25)")
+    assert make_rules(min_sqnr=np.int64(20))[0].threshold.value == 20  # type: ignore[arg-type]
+
+
+def test_what_is_neither_a_number_nor_several_is_refused() -> None:
+    with pytest.raises(UsageError, match="--max-drop needs a number, got <object"):
+        make_rules(max_drop=object())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("given", ["=1%", " = 1%"])

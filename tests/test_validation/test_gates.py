@@ -230,8 +230,18 @@ class TestClasses:
     def test_few_samples_do_not_decide(self) -> None:
         found = only(check(answers(0), worst_class="5%"), "worst_class")
         assert found.verdict == "undecided"
-        assert found.note == "10 of 10 classes are undecided by themselves, with 36 to 36 samples each"
+        assert found.note == "10 of 10 classes are undecided by themselves, with 36 samples each"
         assert only(check(answers(0), worst_class="20%"), "worst_class").verdict == "pass"
+
+    def test_a_single_class_is_spoken_of_as_one(self) -> None:
+        base = answers(0)
+        three = (3,) * len(base.sample_ids)
+        runs = tuple(replace(run, predictions=three) for run in base.runs)
+        found = only(
+            check(made.restated(replace(base, labels=three, runs=runs)), worst_class=0.005), "worst_class"
+        )
+        assert found.reason.startswith("of 1 class, class 3 lost most: it did not change")
+        assert found.note == "1 of 1 class is undecided by itself, with 360 samples"
 
     def test_without_labels(self) -> None:
         found = only(check(made.regressor(), worst_class="5%"), "worst_class")
