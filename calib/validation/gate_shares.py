@@ -268,8 +268,9 @@ def judge_agreement(case: Case) -> GateOutcome:
         for side in ("greater", "less")
     )
     differing = metric.count - metric.successes
+    verdict = decide(p_value, p_worse, case.alpha)
     return case.outcome(
-        decide(p_value, p_worse, case.alpha),
+        verdict,
         f"{differing} of {metric.count} answers differ from FP32's",
         subject=subject,
         value=metric.successes / metric.count,
@@ -279,4 +280,15 @@ def judge_agreement(case: Case) -> GateOutcome:
         method=f"exact binomial test; bounds: {interval.method}",
         p_value=p_value,
         p_worse=p_worse,
+        note=_agreement_note(least, differing, case.alpha) if verdict == "undecided" else "",
     )
+
+
+def _agreement_note(least: float, differing: int, alpha: float) -> str:
+    """What would decide: of n samples that all agree, the chance of that at a share of m is mⁿ."""
+    if least >= 1:
+        return "no number of samples can show that no answer at all differs: allow a few"
+    if differing or least <= 0:
+        return ""
+    needed = math.ceil(math.log(alpha) / math.log(least))
+    return f"about {counted(needed, 'sample[s]')} would decide it where no answer differs"

@@ -262,6 +262,31 @@ def test_agreement_is_the_exact_binomial_test() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("least", "note"),
+    [
+        # 0.999²⁹⁹⁵ = 0.04997, 0.999²⁹⁹⁴ = 0.05002.
+        ("99.9%", "about 2995 samples would decide it where no answer differs"),
+        ("100%", "no number of samples can show that no answer at all differs: allow a few"),
+        ("90%", ""),
+    ],
+)
+def test_what_would_decide_an_agreement_of_all(least: str, note: str) -> None:
+    results = made.classifier()
+    runs = tuple(
+        replace(
+            run,
+            metrics=tuple(
+                replace(one, value=1.0, successes=one.count) if one.name == "top1_agreement" else one
+                for one in run.metrics
+            ),
+        )
+        for run in results.runs
+    )
+    report = check(replace(results, runs=runs), min_agreement=least, allow_undecided=True)
+    assert only(report, "min_agreement").note == note
+
+
 def test_paths_are_read_and_named(tmp_path: Path) -> None:
     path = write_results(answers(0), tmp_path / "results.json")
     gates = tmp_path / "gates.yaml"
