@@ -4,7 +4,7 @@ Run by hand on a machine with an NVIDIA GPU, TensorRT 8 to 10, and PyCUDA or cud
 ``python -m pytest -m gpu -s tests/test_gpu/test_wrong_layers_on_tensorrt.py``. Two minutes: at level 0.
 A U-Net whose skip connections a Concat joins, and a block as of YOLOv8, whose Split cuts 32 channels in two.
 What calib builds of a float model is held to its simulation; a model that has Q/DQ nodes already is built as
-it is, and is wrong where a wrong layer is found in the engine, and there alone.
+it is: it is wrong where a layer that surely is wrong is found in the engine, and right where none is found.
 """
 
 from __future__ import annotations
