@@ -8,6 +8,7 @@ from calib.report import numbers
 from calib.report.gates import gate_lines
 from calib.report.text import visible
 from calib.validation.qualification import EngineShift, Flip, Flips, LatencyShift, Qualification, Shift
+from calib.validation.speed_records import HOST_DOUBT
 from calib.wording import counted
 
 __all__ = [
@@ -201,7 +202,7 @@ def ratio_doubt(one: LatencyShift) -> str:
     if _within_noise(one):
         return "within the noise"
     bound = one.ratio is not None and one.host_bound
-    return "the host may be what was measured: time CUDA graphs, or a larger batch" if bound else ""
+    return HOST_DOUBT if bound else ""
 
 
 def _within_noise(one: LatencyShift) -> bool:

@@ -11,15 +11,14 @@ from calib.validation.changes import ROUNDING
 from calib.validation.gate_case import Case
 from calib.validation.latency_ratios import latency_ratio
 from calib.validation.results import Latency, LatencyRatio, OutputError, PrecisionRun
+from calib.validation.speed_records import HOST_DOUBT
 from calib.validation.thresholds import plain
 from calib.validation.verdicts import GateOutcome, Verdict
 
 __all__ = ["judge_engine_size", "judge_int8_share", "judge_latency", "judge_outputs"]
 
 _OTHER_RUN = "measured in different runs: clocks and load may differ, and there is no interval"
-_HOST_BOUND = (
-    "launching takes so long that the host may be what was measured: time CUDA graphs, or a larger batch"
-)
+_HOST_BOUND = f"launching takes so long that {HOST_DOUBT}"
 
 
 def judge_outputs(case: Case) -> tuple[GateOutcome, ...]:

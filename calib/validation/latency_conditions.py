@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calib.validation.speed_records import HOST_BOUND, Telemetry
+from calib.validation.speed_records import Telemetry, is_host_bound
 from calib.wording import counted
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def part_warnings(label: str, batches: Sequence[BatchTimes], cuda_graph: bool) -
     compute = float(np.median([batch.compute_ms for batch in batches]))
     enqueue = float(np.median([batch.enqueue_ms for batch in batches]))
     found = []
-    if enqueue > HOST_BOUND * compute:
+    if is_host_bound(enqueue, compute):
         found.append(
             f"{label}: enqueueing takes {enqueue:.3f} ms of the host, computing {compute:.3f} ms of the GPU: "
             f"the host may be what is measured. {_unbound(cuda_graph)}"

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["HOST_BOUND", "EngineRecord", "Latency", "LatencyPart", "LatencyRatio", "Telemetry"]
+__all__ = [
+    "HOST_DOUBT",
+    "EngineRecord",
+    "Latency",
+    "LatencyPart",
+    "LatencyRatio",
+    "Telemetry",
+    "is_host_bound",
+]
 
-HOST_BOUND = 0.8
-"""Enqueue divided by GPU compute above which the host may be what is measured: trtexec's threshold
-(sampleReporting.cpp)."""
+HOST_DOUBT = "the host may be what was measured: time CUDA graphs, or a larger batch"
+
+_HOST_BOUND = 0.8
+
+
+def is_host_bound(enqueue_ms: float, compute_ms: float) -> bool:
+    """Whether launching takes so long that the host may be what is measured: trtexec's (sampleReporting.cpp).
+
+    >>> is_host_bound(0.81, 1.0), is_host_bound(0.8, 1.0)
+    (True, False)
+    """
+    return enqueue_ms > _HOST_BOUND * compute_ms
 
 
 @dataclass(frozen=True)
@@ -77,7 +94,7 @@ class Latency:
     def host_bound(self) -> bool:
         """Whether the host takes so long to launch a batch that it may be what was measured, not the GPU."""
         known = {part.name: part.median_ms for part in self.parts}
-        return known.get("enqueue", 0.0) > HOST_BOUND * known.get("GPU compute", self.median_ms)
+        return is_host_bound(known.get("enqueue", 0.0), known.get("GPU compute", self.median_ms))
 
 
 @dataclass(frozen=True)
