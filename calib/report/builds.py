@@ -9,6 +9,7 @@ from calib.report.blocks import Block, Cell, Column, Table
 from calib.report.merge import Merged, Source
 from calib.report.numbers import MISSING
 from calib.report.text import visible
+from calib.validation.baseline import is_sqnr
 from calib.validation.peer_records import KernelDifference, RebuildRecord, SimulationDifference
 
 __all__ = ["build_blocks", "kernels_table", "simulations_table"]
@@ -34,7 +35,7 @@ def build_blocks(merged: Merged) -> tuple[Block | None, ...]:
 def _rows(source: Source, record: RebuildRecord) -> Iterator[tuple[Cell, ...]]:
     label = _label(source, record.run)
     for name, values in record.figures.items():
-        decibels = name.startswith("SQNR of ")
+        decibels = is_sqnr(name)
         known = [value for value in values if value is not None]
         shown = [numbers.decibels(v) if decibels else numbers.significant(v, 5) for v in values]
         spread = max(known) - min(known) if len(known) == len(values) else None

@@ -33,6 +33,7 @@ __all__ = [
     "BaselineFigure",
     "BaselineRun",
     "ids_digest",
+    "is_sqnr",
     "make_baseline",
     "measured_latency",
     "read_baseline",
@@ -293,6 +294,11 @@ def _baseline_run(results: Results, run: PrecisionRun, noise: Mapping[tuple[str,
 def sqnr_name(output: str) -> str:
     """What the SQNR of an output is called beside metrics."""
     return f"SQNR of {output}"
+
+
+def is_sqnr(figure: str) -> bool:
+    """Whether a figure is the SQNR of an output, by what it is called."""
+    return figure.startswith(sqnr_name(""))
 
 
 def timed_on_gpu(run: PrecisionRun) -> bool:

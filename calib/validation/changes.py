@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from calib.validation.baseline import Baseline, BaselineFigure, BaselineRun, sqnr_name
+from calib.validation.baseline import Baseline, BaselineFigure, BaselineRun, is_sqnr, sqnr_name
 from calib.validation.outcomes import hits_of, unpack_hits
 from calib.validation.paired import PairedTable, difference_interval
 from calib.validation.resampling import paired_draws
@@ -115,7 +115,7 @@ def circumstances_since(results: Results, baseline: Baseline) -> tuple[str, ...]
 
 def _unit(run: PrecisionRun, name: str, figure: BaselineFigure | None) -> str:
     """The unit of a figure, which a run that the baseline has not knows by itself."""
-    if name.startswith("SQNR of "):
+    if is_sqnr(name):
         return "dB"
     return next(
         (one.unit for one in run.metrics if one.name == name), "share" if figure is None else figure.unit

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from calib.validation.baseline import BaselineFigure
+from calib.validation.changes import ROUNDING
 from calib.validation.corrections import holm
 from calib.validation.gate_case import Case
 from calib.validation.intervals import Floats
@@ -18,10 +19,7 @@ from calib.validation.thresholds import plain
 from calib.validation.verdicts import GateOutcome, Verdict
 from calib.wording import counted, inflected
 
-__all__ = ["judge_agreement_interval", "judge_class_figures", "judge_draws"]
-
-_ROUNDING = 1e-5
-"""Baselines keep six digits."""
+__all__ = ["judge_agreement_interval", "judge_class_figures", "judge_draws", "undecided_classes"]
 
 
 def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Floats, Floats]) -> GateOutcome:
@@ -46,11 +44,7 @@ def judge_draws(case: Case, now: Metric, before: BaselineFigure, draws: tuple[Fl
         return case.outcome("fail", "the reference is 0: nothing to be relative to", subject=now.name)
     drops = sign * (draws[0] - draws[1]) / (np.abs(draws[0]) if relative else 1.0)
     value = sign * (before.value - now.value) / (abs(before.value) if relative else 1.0)
-    if (
-        case.baseline is not None
-        and abs(value) <= _ROUNDING * max(1.0, abs(before.value))
-        and not drops.any()
-    ):
+    if case.baseline is not None and abs(value) <= ROUNDING * max(1.0, abs(before.value)) and not drops.any():
         value = 0.0
     # What the whole figure is, in the unit of the threshold.
     whole = 1.0 if now.unit == "share" or not before.value else abs(before.value)
@@ -175,11 +169,16 @@ def _class_method(case: Case) -> str:
     return said if case.baseline is None else f"{said}, at most the sum of both runs' against FP32"
 
 
+def undecided_classes(undecided: int, classes: int) -> str:
+    """How many of the classes their own tests leave open, in words."""
+    verb = inflected(undecided, "[is|are] undecided by [itself|themselves]")
+    return f"{undecided} of {counted(classes, 'class[es]')} {verb}"
+
+
 def _class_note(case: Case, known: Sequence[ClassFigure], undecided: int) -> str:
     notes = [case.rule.threshold.warning]
     if undecided:
-        verb = inflected(undecided, "[is|are] undecided by [itself|themselves]")
-        notes.append(f"{undecided} of {counted(len(known), 'class[es]')} {verb}")
+        notes.append(undecided_classes(undecided, len(known)))
     if case.baseline is not None and any(one.drop_error is None for one in known):
         notes.append("of some classes FP32's own figure is not what it was, or no spread is known")
     return "; ".join(note for note in notes if note)
@@ -195,7 +194,7 @@ def _since_baseline(case: Case) -> tuple[ClassFigure, ...]:
     for one in case.run.classes:
         old, error = stored.class_values.get(str(one.label)), stored.class_errors.get(str(one.label))
         drop = None if old is None or one.value is None else old - one.value
-        if drop is not None and abs(drop) <= _ROUNDING:
+        if drop is not None and abs(drop) <= ROUNDING:
             drop = 0.0
         same = _same(now.get(one.label), before.get(str(one.label)))
         whole = None if not same or error is None or one.drop_error is None else error + one.drop_error
@@ -204,7 +203,7 @@ def _since_baseline(case: Case) -> tuple[ClassFigure, ...]:
 
 
 def _same(first: float | None, second: float | None) -> bool:
-    return first is not None and second is not None and abs(first - second) <= _ROUNDING
+    return first is not None and second is not None and abs(first - second) <= ROUNDING
 
 
 def _moved(drop: float) -> str:

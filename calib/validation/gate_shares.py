@@ -11,7 +11,12 @@ from calib.validation.changes import is_same
 from calib.validation.corrections import holm
 from calib.validation.drops import ClassDrop, class_drops
 from calib.validation.gate_case import Case
-from calib.validation.gate_draws import judge_agreement_interval, judge_class_figures, judge_draws
+from calib.validation.gate_draws import (
+    judge_agreement_interval,
+    judge_class_figures,
+    judge_draws,
+    undecided_classes,
+)
 from calib.validation.intervals import share_interval
 from calib.validation.noninferiority import (
     NonInferiority,
@@ -24,7 +29,7 @@ from calib.validation.planning import required_samples
 from calib.validation.results import Metric
 from calib.validation.thresholds import plain
 from calib.validation.verdicts import GateOutcome, Verdict
-from calib.wording import counted, inflected
+from calib.wording import counted
 
 __all__ = ["judge_agreement", "judge_drop", "judge_worst_class"]
 
@@ -245,9 +250,8 @@ def _class_note(drops: Sequence[ClassDrop], verdicts: Sequence[str], case: Case)
         counts = [one.table.count for one in open_ones]
         few, most = min(counts), max(counts)
         size = counted(few, "sample[s]") if few == most else f"{few} to {most} samples"
-        verb = inflected(len(open_ones), "[is|are] undecided by [itself|themselves]")
         each = " each" if len(open_ones) > 1 else ""
-        notes.append(f"{len(open_ones)} of {counted(len(drops), 'class[es]')} {verb}, with {size}{each}")
+        notes.append(f"{undecided_classes(len(open_ones), len(drops))}, with {size}{each}")
     return "; ".join(notes)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from calib.data import Array, Batch
-from calib.validation.baseline import sqnr_name
+from calib.validation.baseline import is_sqnr, sqnr_name
 from calib.validation.comparison import Comparison, PrecisionFindings
 from calib.validation.peer_records import (
     BuildDifference,
@@ -302,7 +302,7 @@ def _moved(figures: Mapping[str, Sequence[float | None]]) -> list[tuple[str, lis
 
 def _spread(name: str, values: Sequence[float]) -> str:
     size = max(values) - min(values)
-    if name.startswith("SQNR of "):
+    if is_sqnr(name):
         return f"{size:.3g} dB"
     return f"{100 * size:.3g} points" if name.startswith("top") else f"{size:.3g}"
 

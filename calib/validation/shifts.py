@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calib.validation.alignment import Pair
-from calib.validation.baseline import sqnr_name
+from calib.validation.baseline import is_sqnr, sqnr_name
 from calib.validation.changes import ROUNDING, figures_of, is_same
 from calib.validation.corrections import Correction, adjust
 from calib.validation.intervals import SEED, Floats, bootstrap_interval
@@ -69,7 +69,7 @@ def _of_run(old: Results, new: Results, pair: Pair, noise: Mapping[tuple[str, st
     made = []
     for name in dict.fromkeys((*after, *before)):
         first, second = _finite(before.get(name)), _finite(after.get(name))
-        unit = "dB" if name.startswith("SQNR of ") else units.get(name, "")
+        unit = "dB" if is_sqnr(name) else units.get(name, "")
         difference = None if first is None or second is None else second - first
         spread = noise.get((pair.new.label, name))
         shift = Shift(pair.new.label, name, first, second, "", difference, noise=spread, unit=unit)
