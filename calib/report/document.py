@@ -9,7 +9,7 @@ from calib.report.columns import columns_table
 from calib.report.engines import engine_blocks
 from calib.report.figures import accuracy_figures, latency_figures
 from calib.report.merge import Merged
-from calib.report.numbers import whole
+from calib.report.numbers import counted, whole
 from calib.report.provenance import (
     calibration_blocks,
     dataset_table,
@@ -30,7 +30,6 @@ from calib.report.tables import (
 )
 from calib.report.text import visible
 from calib.report.timing import parts_table, ratios_table
-from calib.wording import inflected
 
 __all__ = ["build_document"]
 
@@ -45,9 +44,8 @@ def build_document(merged: Merged, title: str | None = None) -> Document:
     first = merged.first
     kind = "accuracy and latency" if merged.judged else "output errors and latency"
     heading = visible(title) if title else f"{visible(first.model.name)}: {kind} by precision"
-    count = first.dataset.samples
     subtitle = (
-        f"{whole(count)} validation {inflected(count, 'sample[s]')} of {visible(first.dataset.name)}; "
+        f"{counted(first.dataset.samples, 'validation sample[s]')} of {visible(first.dataset.name)}; "
         f"{whole(first.model.parameters)} parameters; measured {_dates(merged)}"
     )
     return Document(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 
+from calib.wording import inflected
+
 __all__ = [
     "MISSING",
     "byte_size",
     "cosine",
+    "counted",
     "decibels",
     "interval",
     "known",
@@ -226,6 +229,15 @@ def whole(value: int | None) -> str:
     '11,689,512'
     """
     return MISSING if value is None else f"{value:,}".replace("-", _MINUS)
+
+
+def counted(count: int, words: str) -> str:
+    """A count and its words, as ``calib.wording.counted``, with thousands apart.
+
+    >>> counted(1, "sample[s]"), counted(1285, "validation sample[s]")
+    ('1 sample', '1,285 validation samples')
+    """
+    return f"{whole(count)} {inflected(count, words)}"
 
 
 def byte_size(value: int | None) -> str:

@@ -12,7 +12,6 @@ from calib.report.merge import Merged, Source
 from calib.report.numbers import MISSING
 from calib.report.text import shorten, visible
 from calib.validation.results import CalibrationRecord, Environment
-from calib.wording import inflected
 
 __all__ = [
     "calibration_blocks",
@@ -131,7 +130,7 @@ def _overlap(source: Source) -> Cell:
 def _samples(overlap: int | None) -> Cell:
     if overlap is None:
         return Cell(MISSING)
-    return Cell(f"{numbers.whole(overlap)} {inflected(overlap, 'sample[s]')}", tone="bad" if overlap else "")
+    return Cell(numbers.counted(overlap, "sample[s]"), tone="bad" if overlap else "")
 
 
 def calibration_blocks(merged: Merged) -> tuple[Block, ...]:

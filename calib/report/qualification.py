@@ -34,7 +34,7 @@ from calib.validation.qualification import (
     OutputShift,
     Qualification,
 )
-from calib.wording import counted, inflected
+from calib.wording import counted
 
 __all__ = ["QualificationFiles", "build_document", "write_qualification"]
 
@@ -103,8 +103,7 @@ def build_document(found: Qualification) -> Document:
     return Document(
         title=f"{visible(found.model)}: two versions compared",
         subtitle=(
-            f"{visible(found.old)} → {visible(found.new)}; {numbers.whole(found.samples)} "
-            f"{inflected(found.samples, 'sample[s]')} of "
+            f"{visible(found.old)} → {visible(found.new)}; {numbers.counted(found.samples, 'sample[s]')} of "
             f"{visible(found.dataset)}"
         ),
         banner="",

@@ -108,7 +108,7 @@ def _agreement(row: Row) -> str:
 
 
 def _samples(metric: Metric) -> str:
-    return f"{numbers.whole(metric.count)} {inflected(metric.count, 'sample[s]')}"
+    return numbers.counted(metric.count, "sample[s]")
 
 
 def _outputs(row: Row) -> str:
