@@ -13,6 +13,7 @@ from math import inf
 
 import onnx
 
+from calib.graph.graph_edit import attribute_of
 from calib.graph.graph_view import GraphView
 from calib.graph.operators import commutes, moved_outputs, moves
 from calib.graph.placement_rules import weighted_writers
@@ -146,7 +147,7 @@ def _joins_blocks(node: onnx.NodeProto, graph: GraphView) -> bool:
     """
     sizes = [graph.sizes(name) for name in node.input]
     # Without an axis it is not valid, as a Concat of nothing; what checks a model says so better.
-    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+    axis = attribute_of(node, "axis", 0)
     if axis < 0:
         axis += max(map(len, sizes), default=0)
     return axis == 1 and all(len(found) > 1 and found[1] and not found[1] % _BLOCK for found in sizes)

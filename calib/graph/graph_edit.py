@@ -10,7 +10,14 @@ from onnx import helper
 
 from calib.graph.subgraphs import inner_graphs, names_read_inside
 
-__all__ = ["FREE_INITIALIZERS", "FreshNames", "declare_initializers", "drop_unread"]
+__all__ = [
+    "FREE_INITIALIZERS",
+    "FreshNames",
+    "attribute_of",
+    "declare_initializers",
+    "drop_unread",
+    "remove_attribute",
+]
 
 _HOLDERS = ("Constant", "Identity")
 
@@ -35,6 +42,30 @@ class FreshNames:
             candidate, number = f"{name}_{number}", number + 1
         self._taken.add(candidate)
         return candidate
+
+
+def attribute_of(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    """The value of a node's attribute.
+
+    Args:
+        node: The node.
+        name: The attribute's name.
+        default: What it is where the node does not state it.
+    """
+    found = (helper.get_attribute_value(item) for item in node.attribute if item.name == name)
+    return next(found, default)
+
+
+def remove_attribute(node: onnx.NodeProto, name: str) -> None:
+    """Removes an attribute from a node, where it has it.
+
+    Args:
+        node: The node, which is changed.
+        name: The attribute's name.
+    """
+    kept = [item for item in node.attribute if item.name != name]
+    del node.attribute[:]
+    node.attribute.extend(kept)
 
 
 def drop_unread(graph: onnx.GraphProto, names: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from calib.errors import ModelError, first_names
-from calib.graph.graph_edit import FreshNames
+from calib.graph.graph_edit import FreshNames, attribute_of, remove_attribute
 from calib.graph.operators import is_standard
 from calib.graph.subgraphs import all_nodes, inner_graphs
 from calib.graph.weights import constants
@@ -150,7 +150,7 @@ def _check_form(node: onnx.NodeProto, opset: int) -> None:
             continue
         if not _says_nothing(attribute, new):
             raise _Refused(f"its attribute {attribute.name!r} is newer than opset 17")
-        _remove(node, attribute.name)
+        remove_attribute(node, attribute.name)
 
 
 def _says_nothing(attribute: onnx.AttributeProto, schema: onnx.defs.OpSchema) -> bool:
@@ -167,11 +167,11 @@ def _reduce(node: onnx.NodeProto, known: _Constants) -> onnx.NodeProto:
     if axes and axes not in known:
         raise _Refused("its axes are computed")
     values = numpy_helper.to_array(known[axes]).reshape(-1).tolist() if axes else []
-    if not values and _attribute(node, "noop_with_empty_axes", 0):
+    if not values and attribute_of(node, "noop_with_empty_axes", 0):
         if node.op_type not in _UNCHANGED:
             raise _Refused("it reduces no axes")
         return helper.make_node("Identity", node.input[:1], node.output, name=node.name)
-    _remove(node, "noop_with_empty_axes")
+    remove_attribute(node, "noop_with_empty_axes")
     del node.input[1:]
     if values:
         node.attribute.append(helper.make_attribute("axes", values))
@@ -182,18 +182,18 @@ def _pad(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
     if len(node.input) > 3 and node.input[3]:
         raise _Refused("it names the axes that it pads")
     del node.input[3:]
-    if _attribute(node, "mode", b"constant") == b"wrap":
+    if attribute_of(node, "mode", b"constant") == b"wrap":
         raise _Refused("its mode is 'wrap'")
     return [node]
 
 
 def _split(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
-    parts = _attribute(node, "num_outputs", None)
-    _remove(node, "num_outputs")
+    parts = attribute_of(node, "num_outputs", None)
+    remove_attribute(node, "num_outputs")
     if parts is None or (len(node.input) > 1 and node.input[1]):
         return [node]
     shape = known.sizes.get(node.input[0])
-    size = shape[_attribute(node, "axis", 0)] if shape else None
+    size = shape[attribute_of(node, "axis", 0)] if shape else None
     if size is None:
         raise _Refused("it cuts an axis of unknown size")
     step = -(-size // parts)
@@ -205,16 +205,16 @@ def _split(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
 
 
 def _resize(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
-    if _attribute(node, "antialias", 0):
+    if attribute_of(node, "antialias", 0):
         raise _Refused("it is antialiased")
-    if _attribute(node, "keep_aspect_ratio_policy", b"stretch") != b"stretch":
+    if attribute_of(node, "keep_aspect_ratio_policy", b"stretch") != b"stretch":
         raise _Refused("it keeps the aspect ratio")
-    if _attribute(node, "axes", None) is not None:
+    if attribute_of(node, "axes", None) is not None:
         raise _Refused("it names the axes that it resizes")
-    if _attribute(node, "coordinate_transformation_mode", b"half_pixel") == b"half_pixel_symmetric":
+    if attribute_of(node, "coordinate_transformation_mode", b"half_pixel") == b"half_pixel_symmetric":
         raise _Refused("its coordinates are 'half_pixel_symmetric'")
     for name in ("antialias", "keep_aspect_ratio_policy"):
-        _remove(node, name)
+        remove_attribute(node, name)
     return [node]
 
 
@@ -222,15 +222,15 @@ def _grid_sample(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
     shape = known.sizes.get(node.input[0])
     if shape is not None and len(shape) != 4:
         raise _Refused("it samples a volume")
-    mode = {b"linear": "bilinear", b"cubic": "bicubic"}.get(_attribute(node, "mode", b"linear"))
+    mode = {b"linear": "bilinear", b"cubic": "bicubic"}.get(attribute_of(node, "mode", b"linear"))
     if mode:
-        _remove(node, "mode")
+        remove_attribute(node, "mode")
         node.attribute.append(helper.make_attribute("mode", mode))
     return [node]
 
 
 def _scatter(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
-    reduction = _attribute(node, "reduction", b"none")
+    reduction = attribute_of(node, "reduction", b"none")
     if reduction in (b"max", b"min"):
         raise _Refused(f"its reduction is {reduction.decode()!r}")
     return [node]
@@ -246,7 +246,7 @@ def _mish(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
 def _gelu(node: onnx.NodeProto, known: _Known) -> list[onnx.NodeProto]:
     """Gelu(x) = x·(1 + erf(x/√2))/2, or its approximation x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2."""
     x, steps = node.input[0], _Steps(node, known)
-    if _attribute(node, "approximate", b"none") == b"none":
+    if attribute_of(node, "approximate", b"none") == b"none":
         bent = steps.add("Erf", steps.add("Div", x, math.sqrt(2)))
     else:
         cube = steps.add("Mul", steps.add("Pow", x, 3.0), 0.044715)
@@ -302,17 +302,6 @@ _RULES: Mapping[str, Callable[[onnx.NodeProto, _Known], list[onnx.NodeProto]]] =
     "Gelu": _gelu,
     "GridSample": _grid_sample,
 }
-
-
-def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
-    found = (helper.get_attribute_value(item) for item in node.attribute if item.name == name)
-    return next(found, default)
-
-
-def _remove(node: onnx.NodeProto, name: str) -> None:
-    kept = [item for item in node.attribute if item.name != name]
-    del node.attribute[:]
-    node.attribute.extend(kept)
 
 
 def _sizes(graph: onnx.GraphProto) -> dict[str, tuple[int | None, ...]]:

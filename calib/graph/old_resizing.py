@@ -7,14 +7,14 @@ Runtime takes the pixel below where an axis grows and the pixel above where it s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from calib.graph.graph_edit import FreshNames, drop_unread
+from calib.graph.graph_edit import FreshNames, drop_unread, remove_attribute
 from calib.graph.graph_view import label
 from calib.graph.operators import is_standard
 from calib.graph.subgraphs import inner_graphs
@@ -107,6 +107,5 @@ def _in_two_steps(
 
 
 def _set(node: onnx.NodeProto, name: str, value: str) -> None:
-    kept: Sequence[onnx.AttributeProto] = [item for item in node.attribute if item.name != name]
-    del node.attribute[:]
-    node.attribute.extend([*kept, helper.make_attribute(name, value)])
+    remove_attribute(node, name)
+    node.attribute.append(helper.make_attribute(name, value))

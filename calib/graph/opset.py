@@ -9,6 +9,7 @@ from onnx import version_converter
 from calib.errors import ModelError
 from calib.graph.cache_model import without_large_weights
 from calib.graph.foreign import give_domain, take_domain
+from calib.graph.graph_edit import attribute_of, remove_attribute
 from calib.graph.graph_view import label
 from calib.graph.intake import OnnxModel
 from calib.graph.lower_opset import LOWEST_OPSET, lower_to_17, refuse_functions
@@ -161,11 +162,9 @@ def _converted(model: OnnxModel, proto: onnx.ModelProto, least: int) -> tuple[on
 def _drop_idle_values(proto: onnx.ModelProto) -> None:
     """Drops a Pad's value where its mode uses none: the converter fails on it."""
     for node in all_nodes(proto.graph):
-        modes = [attribute.s for attribute in node.attribute if attribute.name == "mode"]
-        if node.op_type == "Pad" and is_standard(node) and modes and modes[0] != b"constant":
-            kept = [attribute for attribute in node.attribute if attribute.name != "value"]
-            del node.attribute[:]
-            node.attribute.extend(kept)
+        pads = node.op_type == "Pad" and is_standard(node)
+        if pads and attribute_of(node, "mode", b"constant") != b"constant":
+            remove_attribute(node, "value")
 
 
 def _refuse_other_meanings(model: OnnxModel, least: int) -> None:
