@@ -20,7 +20,7 @@ __all__ = ["choose", "open_calibration", "open_validation", "pick", "without"]
 _FEW_SAMPLES = 32
 
 
-def check_seed(seed: int) -> None:
+def _check_seed(seed: int) -> None:
     """Refuses a seed that numpy's generator does not take.
 
     Raises:
@@ -58,7 +58,7 @@ def choose(
     """
     from sklearn.utils import resample, shuffle
 
-    check_seed(seed)
+    _check_seed(seed)
     random = np.random.RandomState(seed)
     codes = _codes(count, labels)
     first: list[int] = []
@@ -164,7 +164,7 @@ def open_calibration(recipe: Recipe, *, samples: int | None = None, seed: int | 
         DatasetError: The data cannot be read, or are fewer than the samples wanted.
     """
     if seed is not None:
-        check_seed(seed)
+        _check_seed(seed)
     if samples is not None and samples < 1:
         raise UsageError(f"No samples: expected at least 1 calibration sample, got {samples}.")
     return _calibration(recipe, recipe.open("calibration"), samples, seed)

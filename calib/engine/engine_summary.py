@@ -106,9 +106,8 @@ def _wrong(layers: Sequence[EngineLayer]) -> Iterator[str]:
     for found in find_wrong_layers(layers):
         yield (
             f"{found}: TensorRT 8.6.0 {found.claim} something else there. "
-            "calib validate --runner tensorrt "
-            "compares an INT8 engine with its simulation; calib build leaves such a node of a float model in "
-            "float."
+            "calib validate --runner tensorrt compares an INT8 engine with its simulation; calib build "
+            "leaves such a node of a float model in float."
         )
 
 

@@ -66,15 +66,14 @@ def find_wrong_layers(layers: Sequence[EngineLayer]) -> tuple[WrongLayer, ...]:
     >>> [wrong.layer for wrong in find_wrong_layers([conv, EngineLayer("b", "", "INT8", inputs=(whole,))])]
     ['a']
     """
-    known = _shapes(tensor for layer in layers for tensor in _tensors(layer))
+    known = _shapes(layers)
     copied = _copied_parts(layers, known)
-    return tuple(
-        found for layer in layers if _DENSE in layer.tactic for found in _dense(layer, known, copied)
-    )
+    judged = (_judged(layer, known, copied) for layer in layers if _DENSE in layer.tactic)
+    return tuple(filter(None, judged))
 
 
-def _dense(layer: EngineLayer, known: _Shapes, copied: Mapping[str, str]) -> Iterator[WrongLayer]:
-    """What is wrong with a kernel for tensors without gaps."""
+def _judged(layer: EngineLayer, known: _Shapes, copied: Mapping[str, str]) -> WrongLayer | None:
+    """What is wrong with a layer whose kernel is for tensors without gaps; None where nothing is."""
     of_parts = [tensor.name for tensor in _tensors(layer) if _has_gaps(tensor, known)]
     of_copies = [tensor.name for tensor in _tensors(layer) if tensor.name in copied]
     if of_parts:
@@ -82,9 +81,9 @@ def _dense(layer: EngineLayer, known: _Shapes, copied: Mapping[str, str]) -> Ite
     elif of_copies:
         what = f"takes a copy of its part of {copied[of_copies[0]]!r} for a tensor without gaps"
     else:
-        return
+        return None
     reason = f"{what}, by the kernel {layer.tactic}"
-    yield WrongLayer(layer.name, layer.onnx_nodes, reason, sure=bool(of_parts))
+    return WrongLayer(layer.name, layer.onnx_nodes, reason, sure=bool(of_parts))
 
 
 def _copied_parts(layers: Iterable[EngineLayer], known: _Shapes) -> dict[str, str]:
@@ -107,10 +106,11 @@ def _tensors(layer: EngineLayer) -> Iterator[EngineTensor]:
     yield from layer.outputs
 
 
-def _shapes(tensors: Iterable[EngineTensor]) -> _Shapes:
+def _shapes(layers: Iterable[EngineLayer]) -> _Shapes:
     found: dict[str, set[tuple[int, ...]]] = {}
-    for tensor in tensors:
-        found.setdefault(tensor.name, set()).add(tensor.shape)
+    for layer in layers:
+        for tensor in _tensors(layer):
+            found.setdefault(tensor.name, set()).add(tensor.shape)
     return found
 
 

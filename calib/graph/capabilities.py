@@ -277,8 +277,7 @@ def _notes(model: OnnxModel, releases: Sequence[str]) -> Iterator[str]:
         if transposed and target.float_conv_transpose:
             yield (
                 f"{counted(transposed, 'transposed convolution[s] stay[s|]')} in float for TensorRT "
-                f"{release}, "
-                "which builds no engine above level 0 where the output is INT8; calib quantize "
+                f"{release}, which builds no engine above level 0 where the output is INT8; calib quantize "
                 "--conv-transpose int8 quantizes them"
             )
         if not _reads_half_scales(release) and has_half_weights(model):

@@ -12,11 +12,7 @@ _EXPORT = "Export the network to ONNX (calib export for PyTorch, tf2onnx) and gi
 _KNOWN = (
     (0, b"ftrt", "It is a TensorRT engine: give the ONNX model that it was built from."),
     (0, b"TRT-", "It is a calibration cache: give the model first, the cache by --cache."),
-    (
-        0,
-        b"PK\x03\x04",
-        "It is a PyTorch file or an archive: calib export MODULE:FACTORY --weights FILE.",
-    ),
+    (0, b"PK\x03\x04", "It is a PyTorch file or an archive: calib export MODULE:FACTORY --weights FILE."),
     (0, b"\x89HDF", "It is an HDF5 file, as Keras writes them: convert it by tf2onnx."),
     (4, b"TFL3", "It is a TensorFlow Lite model: convert it by python -m tf2onnx.convert --tflite FILE."),
     (4, b"ORTM", "It is a model in ONNX Runtime's own format: give the .onnx file that it was made from."),

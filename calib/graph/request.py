@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,17 +84,16 @@ def make_job(
     options = {} if wanted.percentile is None else {"percentile": wanted.percentile}
     algorithm = make_calibrator(wanted.method, **options).algorithm
     with_header(CalibrationCache({}, algorithm), version=wanted.tensorrt)
-    _check_out(out)
+    targets = () if out is None else (check_writable(out), check_writable(sidecar_path(out)))
     network = model if isinstance(model, OnnxModel) else load_model(model)
-    _check_out(
-        out,
-        [("model", network.path), *(("model's file of weights", path) for path in network.external_files)],
-    )
+    _check_apart(targets, "model", [network.path])
+    _check_apart(targets, "model's file of weights", network.external_files)
     network.refuse_quantized("Calibrate the float model that it was made from.")
     FeedBuilder(network.inputs, str(network.path))
     recipe, dataset = _opened(data, network, wanted)
     if recipe is not None:
-        _check_out(out, [("recipe", recipe.path), *(("data", path) for path in _data_files(recipe))])
+        _check_apart(targets, "recipe", [recipe.path])
+        _check_apart(targets, "data", _data_files(recipe))
     if wanted.workers is not None:
         dataset = _read_by(dataset, wanted.workers)
     seed = wanted.seed
@@ -118,11 +117,10 @@ def _data_files(recipe: Recipe) -> list[Path]:
     return [recipe.data_root / value for value in values if isinstance(value, str)]
 
 
-def _check_out(out: str | os.PathLike[str] | None, inputs: Sequence[tuple[str, Path]] = ()) -> None:
-    """Refuses a cache that cannot be written, or that would replace what it is made from."""
-    for target in () if out is None else (out, sidecar_path(out)):
-        check_writable(target)
-        for what, source in inputs:
+def _check_apart(targets: Iterable[Path], what: str, sources: Sequence[Path]) -> None:
+    """Refuses a cache, or its sidecar, that would replace what it is made from."""
+    for target in targets:
+        for source in sources:
             check_apart(target, {what: source})
 
 
